@@ -9,20 +9,19 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
+// Ceilings of pauses.
 const (
-	// Pause after the server said that it shuts down, unless it is seen to be back: a reconnecting
-	// client makes a new walsender for it to wait for, and can so block a demotion (reported of
+	// After the server said that it shuts down, unless it is seen to be back: a client that
+	// reconnects makes a walsender for it to wait for, and can so block a demotion (reported of
 	// pg_hardstorage, issue 34).
 	stoppingPause = 10 * time.Second
-	// Ceiling of the part of a pause that no return cuts short.
+	// Of the part of a pause that no return cuts short.
 	backPause = 500 * time.Millisecond
-	// Ceiling of a standby's pause where nothing tells it that the slot is free.
+	// Of a standby, where nothing reports that the slot is free.
 	standbyPause = time.Second
-	// Ceiling of the pause before it looks whether the slot is free: several that stand by do not
-	// try at the same moment again and again.
+	// Before a standby looks at the slot: several do not try at the same moment.
 	standbyJitter = 100 * time.Millisecond
-	// Ceiling of a pause while the database cannot be reached or takes no writes, unless it is
-	// seen to be back: it may be a failover, and consumers wait for its end.
+	// While the database is away or takes no writes: consumers wait for a failover to end.
 	databasePause = 5 * time.Second
 )
 
@@ -31,8 +30,7 @@ var databaseAway = map[string]bool{"postgres_unreachable": true, "not_writable":
 	"server_starting": true}
 
 // backoff spaces sessions with jitter: each pause is drawn evenly from half the least ceiling to a
-// ceiling that doubles with every failure, so that relays that failed together do not come back
-// together, and none comes back at once.
+// ceiling that doubles with every failure, so that several relays do not come back together.
 type backoff struct {
 	min, max time.Duration
 	failures int
@@ -60,10 +58,8 @@ func (b *backoff) next(reason string, progress bool) (pause, least time.Duration
 	return pause, least
 }
 
-// freed returns how long after the last session the next may begin when the slot is said to be
-// free, which was waited for so long. A takeover does not wait; but a relay that finds the slot
-// held each time although it is said to be free waits longer each time, since what holds it is not
-// what is looked at.
+// freed returns how long after the last session the next may begin, when the slot is reported free
+// after waited. It grows with every failure: the slot may be in use although it is reported free.
 func (b *backoff) freed(waited time.Duration) time.Duration {
 	if waited >= b.max {
 		b.failures = 0
@@ -85,31 +81,22 @@ func (b *backoff) ceiling() time.Duration {
 
 func jitter(ceiling time.Duration) time.Duration { return rand.N(ceiling + 1) }
 
-// wait returns false when a signal came.
-func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
+// wait returns false when ctx ended before the pause.
+func wait(ctx context.Context, pause time.Duration) bool {
 	select {
-	case <-timer.C:
+	case <-time.After(pause):
 		return true
 	case <-ctx.Done():
-	case <-stop.Done():
+		return false
 	}
-	return false
 }
 
-// standBy waits for the slot, and returns how long to wait before the next session even so:
-// for pause if it is not known that the slot is free.
-func (r *Relay) standBy(ctx, stop context.Context, pauses *backoff,
-	pause time.Duration) time.Duration {
+// standBy waits for the slot, and returns what is left of pause if it is not known to be free.
+func (r *Relay) standBy(ctx context.Context, pauses *backoff, pause time.Duration) time.Duration {
 	began := time.Now()
-	if r.parts.Server.AwaitSlot != nil && r.wait(ctx, stop, jitter(standbyJitter)) {
-		waiting, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(stop, cancel)()
-		if r.parts.Server.AwaitSlot(waiting) == nil {
-			pause = pauses.freed(time.Since(began))
-		}
+	if r.parts.Server.AwaitSlot != nil && wait(ctx, jitter(standbyJitter)) &&
+		r.parts.Server.AwaitSlot(ctx) == nil {
+		pause = pauses.freed(time.Since(began))
 	}
 	return pause - time.Since(began)
 }
@@ -125,18 +112,13 @@ func (r *Relay) returning(reason string, err error) func(context.Context) error 
 	return nil
 }
 
-// awaitReturn waits until back returns nil, for the least pause at least, and returns what is left
-// of the pause.
-func (r *Relay) awaitReturn(ctx, stop context.Context, back func(context.Context) error, pause,
-	least time.Duration) time.Duration {
+// awaitReturn waits until back returns nil, at least for least, and returns what is left of pause.
+func awaitReturn(ctx context.Context, back func(context.Context) error,
+	pause, least time.Duration) time.Duration {
 	until := time.Now().Add(pause)
-	if !r.wait(ctx, stop, least) {
-		return 0
-	}
 	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
-	if back(waiting) == nil {
+	if wait(ctx, least) && back(waiting) == nil {
 		return 0
 	}
 	return time.Until(until)

@@ -65,7 +65,7 @@ func pumping(t testing.TB, wide bool, rows int) (*session, *replication.Batch) {
 	s := &session{
 		cfg: DefaultConfig(), log: zerolog.Nop(), metrics: metrics.New(prometheus.NewRegistry(), "bench"), router: r,
 		window: newWindow(1, DefaultConfig().InFlightMessages, DefaultConfig().InFlightBytes), fail: func(error) {},
-		recent: &recent{}, candidates: &candidates{}, missing: &missing{}, published: &publishedRing{}, clockSkew: func() time.Duration { return 0 },
+		recent: &recent{}, candidates: &candidates{}, missing: &missing{}, published: &publishedCounts{}, clockSkew: func() time.Duration { return 0 },
 	}
 	s.sink = atOnce{s.delivered}
 	return s, b

@@ -10,13 +10,13 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Class says what an error means for the relay.
+// Class is what an error means for the relay.
 type Class int
 
 // The classes. What is not listed in the table is Retryable: a surprise may delay, never lose.
 const (
 	Retryable Class = iota // end the session, back off, start again from the slot
-	Fatal                  // no new session can heal it: Run returns
+	Fatal                  // no new session can fix it: Run returns
 	Poison                 // one row can never be delivered as it is: halt
 )
 
@@ -26,21 +26,18 @@ func (c Class) String() string {
 
 // Reasons that decide more than a label.
 const (
-	// nothing is wrong: another process streams, this one stands by
-	reasonSlotInUse      = "slot_in_use"
+	reasonSlotInUse      = "slot_in_use"     // nothing is wrong: another process streams
 	reasonServerStopping = "server_stopping" // a new connection would be one more to wait for
 	reasonUnknownTopic   = "unknown_topic"   // how long that is so may decide about rows
 )
 
-// drain says how long what is in flight is waited for when a session ends.
+// drain is how long a session that ends waits for what is in flight.
 type drain int
 
 const (
-	// up to relay.drain_timeout: what is delivered now is confirmed and never comes again
-	drainFully drain = iota
-	// the connection is gone and nothing can be confirmed: only keep old and new producer apart
-	drainBriefly
-	drainNot // the sink failed, or the server waits for us
+	drainFully   drain = iota // what is delivered now is confirmed and never comes again
+	drainBriefly              // nothing can be confirmed: only keep old and new producer apart
+	drainNot                  // the sink failed, or the server waits for us
 )
 
 // rule is one row of the table: the first whose error is in the chain decides.
@@ -49,8 +46,7 @@ type rule struct {
 	class  Class
 	reason string // metric label and log field
 	drain  drain
-	// Fatal only in the process's first session: later it may heal, like a rotated password
-	first bool
+	first  bool // Fatal only in the process's first session: later it may end, like a new password
 }
 
 var rules = []rule{
@@ -58,8 +54,7 @@ var rules = []rule{
 	{ErrDrainTimeout, Fatal, "drain_timeout", drainNot, false},
 	{ErrSecondSignal, Fatal, "killed", drainNot, false},
 
-	// The server ends the connection: confirm what is acked and leave at once, its shutdown may
-	// wait for that.
+	// The server ends the connection. Its shutdown may wait for the final status.
 	{replication.ErrServerStopping, Retryable, reasonServerStopping, drainNot, false},
 	{postgres.ErrStopping, Retryable, reasonServerStopping, drainNot, false},
 	{postgres.ErrStarting, Retryable, "server_starting", drainNot, false},
@@ -107,18 +102,15 @@ var rules = []rule{
 	{context.Canceled, Retryable, "cancelled", drainNot, false},
 }
 
-// How Run ends when it was asked to, but not cleanly.
 var (
+	// ErrDrainTimeout and ErrSecondSignal end Run when it stops, but not cleanly.
 	ErrDrainTimeout = errors.New("drain timeout")
 	ErrSecondSignal = errors.New("stopped at once by a second signal")
+	// ErrSlotRenewed is the loss of a slot that the next session recreates, as is configured.
+	ErrSlotRenewed = errors.New("slot is recreated")
+	// ErrConfiguration is an error of the configuration, which no new session can fix.
+	ErrConfiguration = errors.New("configuration does not fit")
 )
-
-// ErrSlotRenewed marks the loss of a slot that the next session recreates, because the
-// configuration says so.
-var ErrSlotRenewed = errors.New("slot is recreated")
-
-// ErrConfiguration marks errors of the configuration, which no new session can heal.
-var ErrConfiguration = errors.New("configuration does not fit")
 
 // Classify looks an error up. first: no session of this process has streamed yet.
 func Classify(err error, first bool) (Class, string) {
@@ -131,13 +123,13 @@ func Classify(err error, first bool) (Class, string) {
 
 func find(err error) rule {
 	// Typed errors first: what they wrap may carry a sentinel of its own.
-	if row := new(router.RowError); errors.As(err, &row) {
+	if row, ok := errors.AsType[*router.RowError](err); ok {
 		return rule{err, Poison, row.Reason, drainFully, false}
 	}
-	if large := new(replication.RowTooLargeError); errors.As(err, &large) {
+	if _, ok := errors.AsType[*replication.RowTooLargeError](err); ok {
 		return rule{err, Poison, "row_too_large", drainFully, false}
 	}
-	if shape := new(router.ShapeError); errors.As(err, &shape) {
+	if _, ok := errors.AsType[*router.ShapeError](err); ok {
 		return rule{err, Fatal, "shape", drainFully, false}
 	}
 	for _, r := range rules {

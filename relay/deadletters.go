@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,10 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// causeParked is the label of a row that is a dead letter only because an earlier one of its key
-// is.
+// causeParked is the label of a row that follows its parked key.
 const causeParked = "parked"
 
-// HaltError is a row's own error when the relay halts for it because the policy for its cause says
-// so, or waits for its topic.
+// HaltError is the error of a row by whose policy the relay halts, or waits for its topic.
 type HaltError struct {
 	Cause deadletter.Cause // the key in [deadletter]
 	Err   error
@@ -26,32 +25,34 @@ func (e *HaltError) Error() string { return e.Err.Error() }
 
 func (e *HaltError) Unwrap() error { return e.Err }
 
-// causeOf is the cause whose policy decides about an error. False: none does, the relay halts or
-// tries again.
+// causeOf is the cause whose policy decides about an error. False: none does.
 func causeOf(err error) (deadletter.Cause, bool) {
-	if row := new(router.RowError); errors.As(err, &row) {
+	if row, ok := errors.AsType[*router.RowError](err); ok {
 		switch row.Reason {
 		case router.ReasonInvalidTopic:
 			return deadletter.InvalidTopic, true
 		case router.ReasonInvalidMessage, router.ReasonInvalidHeaders:
 			return deadletter.Malformed, true
-		case router.ReasonUpdate: // router.table.op.invalid.behavior says to stop
+		case router.ReasonUpdate: // as router.table.op.invalid.behavior is set
 			return "", false
 		}
 		return deadletter.NotRoutable, true
 	}
-	if large := new(replication.RowTooLargeError); errors.As(err, &large) {
+	if _, ok := errors.AsType[*replication.RowTooLargeError](err); ok {
 		return deadletter.TooLarge, true
 	}
-	switch {
-	case errors.Is(err, sink.ErrTooLarge):
-		return deadletter.TooLarge, true
-	case errors.Is(err, sink.ErrInvalidTopic):
-		return deadletter.InvalidTopic, true
-	case errors.Is(err, sink.ErrInvalidRecord):
-		return deadletter.Refused, true
-	case errors.Is(err, sink.ErrUnknownTopic):
-		return deadletter.UnknownTopic, true
+	for _, answer := range [...]struct {
+		err   error
+		cause deadletter.Cause
+	}{
+		{sink.ErrTooLarge, deadletter.TooLarge},
+		{sink.ErrInvalidTopic, deadletter.InvalidTopic},
+		{sink.ErrInvalidRecord, deadletter.Refused},
+		{sink.ErrUnknownTopic, deadletter.UnknownTopic},
+	} {
+		if errors.Is(err, answer.err) {
+			return answer.cause, true
+		}
 	}
 	return "", false
 }
@@ -81,33 +82,26 @@ func (s *session) oversize(e *replication.Event) error {
 		of = e.Relation.String()
 	}
 	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, of,
-		e.LSN,
-		&replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
+		e.LSN, &replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
 }
 
-// poisoned does with a row what the policy for its cause says. Event and Err of p are set, and
-// Message if the row could be routed.
+// poisoned does with a row what its policy says. Event and Err of p are set; Message if routed.
 func (s *session) poisoned(ctx context.Context, p deadletter.Poison) error {
 	s.metrics.EventsRefused.Inc()
 	letter, err := s.dispose(p)
-	if err != nil {
-		if publishErr := s.publish(ctx); publishErr != nil { // everything before it leaves
-			return publishErr
-		}
-		if p.Message == nil && p.Event.Oversize == 0 {
-			err = fmt.Errorf("route row %d of the transaction that commits at %s: %w",
-				p.Event.Index, p.Event.LSN, err)
-		}
-		return err
-	}
-	if letter == nil {
+	switch {
+	case err == nil && letter == nil:
 		return nil
+	case err == nil:
+		return s.take(ctx, p.Event, letter)
+	case p.Message == nil && p.Event.Oversize == 0:
+		err = fmt.Errorf("route row %d of the transaction that commits at %s: %w",
+			p.Event.Index, p.Event.LSN, err)
 	}
-	return s.take(ctx, p.Event, letter)
+	return cmp.Or(s.publish(ctx), err) // everything before it leaves
 }
 
-// dispose returns the dead letter of a row, or nil if it is skipped. The error is the row's own if
-// the relay has to halt.
+// dispose returns the dead letter of a row, nil if it is skipped, or its own error to halt with.
 func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	var known bool
 	if p.Cause, known = causeOf(p.Err); !known {
@@ -122,10 +116,9 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	}
 	_, p.Reason = Classify(p.Err, false)
 	event := s.log.Warn().Str("cause", string(p.Cause)).Str("reason", p.Reason).Err(p.Err)
-	switch {
-	case p.Event != nil:
+	if p.Event != nil {
 		event.Stringer("lsn", p.Event.LSN).Uint32("index", p.Event.Index)
-	case p.Message != nil:
+	} else {
 		event.Stringer("lsn", p.Message.Origin.LSN).Uint32("index", p.Message.Origin.Index)
 	}
 	if p.Policy == deadletter.Skip {
@@ -147,8 +140,7 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 }
 
 // follow returns what is published for a routed message: its dead letter if its key is parked, nil
-// if that is in its topic already, else the message. While the key is redriven that may take a
-// moment: what is behind the message waits, too.
+// if that is in its topic already, else the message. It may wait while the key is redriven.
 func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (*sink.Message, error) {
 	if s.deadLetters == nil {
@@ -169,35 +161,32 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 		default:
 			return m, nil
 		}
-		if err := s.settle(ctx); err != nil {
-			return nil, err
+		if err = s.settle(ctx); err == nil {
+			err = s.deadLetters.Wait(ctx, m)
 		}
-		if err := s.deadLetters.Wait(ctx, m); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand
-// over instead. The error ends the session.
+// refusedBySink returns what to hand over instead of ms, whose first Publish has not taken. The
+// error ends the session.
 func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
-	failed := new(sink.MessageError)
-	if errors.As(err, &failed) && !failed.Untaken && refusesBatch(err) {
-		// The sink reports it to Done as well, which notes the message. Whichever comes first, the
-		// session ends in the same way.
+	failed, ok := errors.AsType[*sink.MessageError](err)
+	if ok && !failed.Untaken && refusesBatch(err) {
+		// Done notes the message. Whichever comes first, the session ends in the same way.
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	if failed == nil || !failed.Untaken || !sameEvent(ms[0], failed.Origin) ||
-		s.isDeadLetter(failed.Topic) {
-		return nil, err
-	}
-	cause, known := causeOf(err)
-	if !known || cause == deadletter.UnknownTopic { // which is not known at once: see missing.go
-		return nil, err
-	}
 	m := ms[0]
-	if cause == deadletter.Refused && !s.candidates.isConfirmed(m) {
-		return nil, s.candidates.refusedAlone(m, err)
+	first := ok && failed.Untaken && sameEvent(m, failed.Origin)
+	cause, known := causeOf(err)
+	// Of a topic that is not known one answer is not enough (missing.go).
+	if !first || s.isDeadLetter(m.Topic) || !known || cause == deadletter.UnknownTopic {
+		return nil, err
+	}
+	if cause == deadletter.Refused && !s.candidates.find(m).confirmed {
+		return nil, s.candidates.note(m, err, 1)
 	}
 	letter, halt := s.dispose(deadletter.Poison{Message: m, Err: err})
 	if halt != nil {
@@ -212,8 +201,7 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	return ms, s.followUp(ms[1:])
 }
 
-// followUp has messages that were routed before a key was parked follow to the dead-letter topic.
-// Dead letters among them belong there.
+// followUp replaces messages that were routed before their key was parked by dead letters.
 func (s *session) followUp(ms []*sink.Message) error {
 	for i, follower := range ms {
 		if s.isDeadLetter(follower.Topic) {

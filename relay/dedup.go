@@ -10,8 +10,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// signer writes the signatures of transactions one after the other into a chunk, so that a
-// transaction costs no allocation.
+// signer writes the signatures of transactions into a chunk, so that one costs no allocation.
 type signer struct {
 	header      string // of the source
 	chunk       []byte
@@ -38,16 +37,11 @@ func (s *signer) sign(source sink.Source) []byte {
 	return s.signature
 }
 
-// alreadyPublished reports whether an earlier session has published m, and signs a message that
-// has a position. Two are never recognized:
-//
-//   - a message outside of a transaction: the commit record of a transaction can begin where it
-//     ends, and both would have one position;
-//   - a dead letter: that of a row which the broker refused is made some sessions later than those
-//     of rows behind it, so they are in no order of positions. The dead-letter handler knows them
-//     by their IDs.
+// alreadyPublished reports whether an earlier session has published m, and signs it if not.
 func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (bool, error) {
+	// A message outside of a transaction may have the position of a commit record that begins
+	// where it ends. Dead letters have no order: their handler recognizes them by ID.
 	if e.XID == 0 || s.isDeadLetter(m.Topic) {
 		return false, nil
 	}
@@ -69,12 +63,11 @@ func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m 
 	return false, err
 }
 
-// sign says by which source a message's position counts: the next session recognizes it by that,
-// and an audit compares positions.
+// sign adds the source, by which the next session and an audit compare positions.
 func (s *session) sign(m *sink.Message) {
 	signed := func(h sink.Header) bool { return h.Key == sink.HeaderSource }
 	if !slices.ContainsFunc(m.Headers, signed) { // a dead letter may have it from the row
-		m.Headers = append(m.Headers, sink.Header{Key: sink.HeaderSource,
-			Value: s.signer.sign(s.source)})
+		m.Headers = append(m.Headers,
+			sink.Header{Key: sink.HeaderSource, Value: s.signer.sign(s.source)})
 	}
 }

@@ -3,31 +3,27 @@
 //
 // # Guarantees
 //
-//  1. An LSN is confirmed only when every message of every transaction up to it has been
-//     acknowledged by the sink.
+//  1. An LSN is confirmed only when the sink has acknowledged every message of every transaction
+//     up to it.
 //  2. Messages go to the sink in WAL order, and one session has one sink: a later message is never
-//     delivered to a partition earlier. After a failure the next session starts again from the
-//     slot.
+//     delivered to a partition earlier. After a failure the next session starts from the slot.
 //  3. A clean stop publishes the open transaction to its end, begins no other, waits for what is
-//     in flight and confirms it: no duplicates. If the drain timeout strikes first, what was in
-//     flight is published again at the next start.
-//  4. A pause ends the session like a clean stop. If the drain timeout strikes, the relay is
-//     paused nevertheless.
+//     in flight and confirms it: no duplicates. What is in flight after the drain timeout is
+//     published again at the next start.
+//  4. A pause ends the session like a clean stop, also when the drain timeout strikes.
 //  5. A row that can't be routed or delivered halts the relay: everything before it is confirmed,
-//     nothing after it is. Or, by policy, a dead letter takes its place, in the same transaction
-//     of the window, so that nothing behind it is confirmed before the dead letter is durable; or
-//     it is skipped (deadletters.go).
-//  6. What a broker refuses after it was sent ends the session. The next one sends what was
-//     refused one by one, and only a record that is refused by itself, deadletter.retries times,
-//     is poison (quarantine.go).
+//     nothing after it is. Or, by policy, it is skipped, or a dead letter takes its place in the
+//     window, so that nothing behind is confirmed before the dead letter is durable
+//     (deadletters.go).
+//  6. What a broker refuses after it was sent ends the session. The next one sends it by itself,
+//     and only a record that is refused so, deadletter.retries times, is poison (quarantine.go).
 //  7. With relay.exactly_once nothing is confirmed before readers see it (exactlyonce.go), and
 //     what the stored position covers is skipped (resume.go).
 //
 // # The one recovery path
 //
-// Whatever fails ends the session. The error is looked up in one table, and either a new session
-// starts from the slot's confirmed position after a pause or Run returns. Nothing is repaired in
-// place.
+// Whatever fails ends the session. One table decides whether a new session starts from the slot's
+// confirmed position after a pause, or Run returns. Nothing is repaired in place.
 //
 // # Goroutines of a session
 //
@@ -36,8 +32,8 @@
 //	sink    the sink's own; they call session.delivered
 //
 // session.pumpAll starts the first two and waits for them; the sink waits for its own in Close.
-// Two more belong to Relay.Run and end with it: one runs Server.Watch, which looks after slot and
-// publication on a connection of its own, one keeps the gauges. A third publishes heartbeats.
+// Relay.Run has three more, and waits for them: Server.Watch, which looks after slot and
+// publication on its own connection, keepGauges, and keepHeartbeat.
 //
 // # Files
 //
@@ -49,6 +45,6 @@
 //   - resume.go, exactlyonce.go and dedup.go are what relay.exactly_once and relay.dedup add;
 //   - deadletters.go, quarantine.go and missing.go deal with rows that cannot be delivered;
 //   - identity.go recognizes servers; heartbeat.go publishes heartbeats;
-//   - status.go reports the State of state.go, recent.go what happened lately;
+//   - state.go reports the State, recent.go what happened lately;
 //   - config.go is the section [relay].
 package relay

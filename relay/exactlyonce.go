@@ -10,14 +10,12 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// boundary is the end of the newest whole transaction in session.out that readers see only with a
-// position.
+// boundary is the end of the newest whole transaction in session.out. Readers see it with it.
 type boundary struct {
 	pending  bool // the sink has not received it
 	position sink.Position
-	complete int // messages of session.out that stand before it
-	// transactions that the window holds since the boundary that the sink received last
-	held int
+	complete int // messages of session.out before it
+	held     int // transactions held since the last boundary that the sink received
 }
 
 // beginExactlyOnce shuts out other producers and continues behind the stored position.

@@ -7,23 +7,19 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// heartbeat publishes records that belong to no row, through a sink of its own: they never stand
-// in the window, so no position waits for them, and a topic that is not there or not permitted
-// ends no session.
+// heartbeat publishes records that belong to no row, through a sink of its own: no position waits
+// for them, and a topic that is not there or not permitted ends no session.
 type heartbeat struct {
-	make   func(at time.Time) (*sink.Message, error)
-	open   sink.Open
+	Broker
 	sink   sink.Sink // nil: to be opened
 	result chan error
 }
 
-// keepHeartbeat publishes one each interval while the relay is at work, until ctx or stop ends. It
-// begins with the first session.
+// keepHeartbeat publishes one each interval while a session is open, until ctx or stop ends.
 func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := either(ctx, stop)
 	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
-	h := heartbeat{make: r.parts.Broker.Heartbeat, open: r.parts.Broker.OpenSink}
+	h := heartbeat{Broker: r.parts.Broker}
 	defer func() { h.close(sinkCloseTimeoutKilled) }()
 	tick := time.NewTicker(r.cfg.HeartbeatInterval)
 	defer tick.Stop()
@@ -44,34 +40,27 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 		case err == nil && failing:
 			r.parts.Log.Info().Msg("heartbeats are published again")
 		case err != nil && !failing:
-			event := r.parts.Log.Warn().Err(err)
-			if r.parts.Explain != nil {
-				_, _, next := r.parts.Explain(err, r.State())
-				event = event.Str("next", next)
-			}
-			event.Msg("heartbeat not published; rows are, and it is tried again")
+			_, _, next := r.parts.Explain(err, r.State())
+			r.parts.Log.Warn().Err(err).Str("next", next).
+				Msg("heartbeat not published; rows are, and it is tried again")
 		}
 		failing = err != nil
 	}
 }
 
-// beat publishes one record and waits for its acknowledgement. A sink that failed takes nothing
-// more, so the next beat gets another.
+// beat publishes one record and waits for its acknowledgement. After an error the sink is closed.
 func (h *heartbeat) beat(ctx context.Context) error {
-	m, err := h.make(time.Now())
+	m, err := h.Heartbeat(time.Now())
 	if err != nil {
 		return err
 	}
 	if h.sink == nil {
 		result := make(chan error, 1)
-		h.result = result
-		if h.sink, err = h.open(ctx, func(_ *sink.Message,
-			err error) {
-			result <- err
-		}); err != nil {
-			h.sink = nil
+		opened, err := h.OpenSink(ctx, func(_ *sink.Message, err error) { result <- err })
+		if err != nil {
 			return err
 		}
+		h.sink, h.result = opened, result
 	}
 	if err = h.sink.Publish(ctx, []*sink.Message{m}); err == nil {
 		select {

@@ -100,7 +100,7 @@ func TestRecognise_TakesASlotThatWasMovedOnAfterTheFork(t *testing.T) {
 }
 
 func TestHanded_CountsEachTransactionOnce(t *testing.T) {
-	var h publishedRing
+	var h publishedCounts
 	n, all := h.behind(0)
 	require.Zero(t, n)
 	require.True(t, all, "nothing was handed over")
@@ -115,7 +115,7 @@ func TestHanded_CountsEachTransactionOnce(t *testing.T) {
 }
 
 func TestHanded_SaysWhenItDoesNotReachBack(t *testing.T) {
-	var h publishedRing
+	var h publishedCounts
 	for n := range 2 * publishedTransactions {
 		h.add(pglogrepl.LSN(n + 1))
 	}

@@ -7,13 +7,12 @@ import (
 )
 
 // messages are those of a session. One that was delivered is used again for another row, with its
-// room for headers, so that a row costs no allocation; there are as many as were ever in flight at
-// a time. Those that are not delivered are left to the collector, since a sink that failed may
-// still read them.
+// room for headers, so that a row costs no allocation. Those that are not delivered are left to
+// the collector: a sink that failed may still read them.
 type messages struct {
 	free []*sink.Message // of the pump alone
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards returned
 	returned []*sink.Message
 }
 
@@ -36,17 +35,15 @@ func (ms *messages) take() *sink.Message {
 // putBack returns a message that was taken and not handed over. Called by the pump alone.
 func (ms *messages) putBack(m *sink.Message) { ms.free = append(ms.free, m) }
 
-// retain keeps the read buffer of m's row until release: the batch does so only until it is
-// released.
+// retain keeps the read buffer of m's row until release: the batch does so for a shorter time.
 func retain(m *sink.Message) {
 	if m.Origin.Memory != nil {
 		m.Origin.Memory.Retain()
 	}
 }
 
-// release returns a delivered message, which its sink uses no longer, and the read buffer of its
-// row (replication/chunk.go). Transaction and index stay: by them the session still recognizes
-// what Publish has taken.
+// release returns a delivered message and the read buffer of its row (replication/chunk.go).
+// Transaction and index stay: by them the session recognizes what Publish has taken.
 func (ms *messages) release(m *sink.Message) {
 	m.Key, m.Value, m.Origin.EventID = nil, nil, ""
 	clear(m.Headers)

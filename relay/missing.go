@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,19 +14,18 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// awaited is a row whose topic does not exist. It ended a session, and the next one asks for the
-// topic first: the rows of the transaction in front of this one would come again.
+// awaited is a row that ended a session because its topic does not exist. The next one looks for
+// the topic first: else it would publish the rows in front of the row again.
 type awaited struct {
 	topic string
 	row   sink.Origin
 	place seen // the server whose position the row has
 }
 
-// await remembers the row that a session ended with, if its topic was missing, and returns err
-// with the policy for it.
+// awaitTopic remembers the row that ended a session if its topic is missing, and explains err.
 func (r *Relay) awaitTopic(err error) error {
-	failed := new(sink.MessageError)
-	if !errors.As(err, &failed) || !errors.Is(err, sink.ErrUnknownTopic) {
+	failed, ok := errors.AsType[*sink.MessageError](err)
+	if !ok || !errors.Is(err, sink.ErrUnknownTopic) {
 		return err
 	}
 	o := failed.Origin
@@ -37,9 +38,8 @@ func (r *Relay) awaitTopic(err error) error {
 	return r.missing.undecided(failed.Topic, err)
 }
 
-// askForAwaited asks for the topic that the last session ended for, unless the stream does not
-// bring its row again: the slot was moved past it, or the server is another one, where the row may
-// never have been.
+// retryAwaited looks for the topic that the last session ended for, unless the stream does not
+// bring its row again: the slot was advanced past it, or the server is another one.
 func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	a := r.awaited
 	if a == nil {
@@ -56,26 +56,20 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 		return nil
 	}
 	err := s.sink.Topic(ctx, a.topic)
-	if r.missing.judge(a.topic, err, time.Now()) {
-		err = nil // the row becomes what the policy says
+	if r.missing.judge(a.topic, err, time.Now()) || err == nil {
+		r.awaited = nil // if the topic is missing, the policy for the row applies
+		return nil
 	}
-	if err != nil {
-		failed := new(sink.MessageError)
-		if errors.As(err, &failed) {
-			err = failed.Err
-		}
-		return r.missing.undecided(a.topic, &sink.MessageError{Topic: a.topic, Origin: a.row,
-			Untaken: true, Err: err})
+	if failed, ok := errors.AsType[*sink.MessageError](err); ok {
+		err = failed.Err
 	}
-	r.awaited = nil
-	return nil
+	return r.missing.undecided(a.topic,
+		&sink.MessageError{Topic: a.topic, Origin: a.row, Untaken: true, Err: err})
 }
 
-// missing knows since when topics do not exist that rows belong to, from session to session. It
-// belongs to the goroutine of Run, and to the pump while there is one.
+// missing is since when topics of rows do not exist. Of the goroutine of Run, or the pump.
 type missing struct {
-	// that a topic has to be missing until its rows are poison; zero: they never are
-	after  time.Duration
+	after  time.Duration // that makes the rows of a missing topic poison; zero: they never are
 	gap    time.Duration // between two answers, at most; else the time in between does not count
 	topics map[string]*absence
 }
@@ -90,7 +84,7 @@ type absence struct {
 const (
 	// missingTopics bounds how many topics are remembered. The names come from rows.
 	missingTopics = 1000
-	// missingFresh is how long an answer holds for the rows behind the one that it was asked for.
+	// missingFresh is how long an answer counts for the rows behind.
 	missingFresh = time.Second
 )
 
@@ -102,8 +96,7 @@ func newMissing(cfg Config, policies deadletter.Config) missing {
 	return m
 }
 
-// judge takes an answer about a topic, and reports whether its rows are poison now. An answer that
-// leaves it open restarts the time.
+// judge takes an answer about a topic, and reports whether its rows are poison now.
 func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	a := m.topics[topic]
 	if m.after == 0 {
@@ -125,8 +118,7 @@ func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	return a.settled
 }
 
-// undecided adds to the error of a row whose topic is missing what becomes of it: the relay waits,
-// for ever or until the time is over.
+// undecided adds to the error of a row whose topic is missing until when the relay waits.
 func (m *missing) undecided(topic string, err error) error {
 	switch a := m.topics[topic]; {
 	case !errors.Is(err, sink.ErrUnknownTopic):
@@ -142,56 +134,36 @@ func (m *missing) undecided(topic string, err error) error {
 	}
 }
 
-// makeRoom forgets the topic that was asked for longest ago.
+// makeRoom forgets the topic with the oldest answer.
 func (m *missing) makeRoom() {
-	if len(m.topics) < missingTopics {
-		return
+	if len(m.topics) >= missingTopics {
+		delete(m.topics, slices.MinFunc(slices.Collect(maps.Keys(m.topics)),
+			func(a, b string) int { return m.topics[a].last.Compare(m.topics[b].last) }))
 	}
-	oldest := ""
-	for topic, a := range m.topics {
-		if oldest == "" || a.last.Before(m.topics[oldest].last) {
-			oldest = topic
-		}
-	}
-	delete(m.topics, oldest)
 }
 
-// unsettle restarts the time of all topics that are not missing for long enough: the cluster
-// has said something else, or nothing.
+// unsettle restarts the time of all topics that are not missing for long enough.
 func (m *missing) unsettle() {
-	for topic, a := range m.topics {
-		if !a.settled {
-			delete(m.topics, topic)
-		}
-	}
+	maps.DeleteFunc(m.topics, func(_ string, a *absence) bool { return !a.settled })
 }
 
-// absent returns why a message cannot be delivered if its topic has been missing for long enough,
-// and still is. Another error ends the session.
-func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err error) {
+// missingTopic applies the policy to a row whose topic has been missing for long enough, and still
+// is. False: it is published. An error ends the session.
+func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
+) (bool, error) {
 	a := s.missing.topics[m.Topic]
 	if a == nil || !a.settled || s.isDeadLetter(m.Topic) {
-		return nil, nil
+		return false, nil
 	}
 	if time.Since(a.last) > missingFresh {
 		s.waits.Store(true)
-		err = s.sink.Topic(ctx, m.Topic)
+		err := s.sink.Topic(ctx, m.Topic)
 		s.waited()
 		if !s.missing.judge(m.Topic, err, time.Now()) {
-			return nil, err
+			return false, err
 		}
 	}
-	return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true,
-		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}, nil
-}
-
-// gone does with a row whose topic does not exist what the policy says. False: it exists, as far
-// as is known.
-func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
-) (bool, error) {
-	reason, err := s.absent(ctx, m)
-	if err != nil || reason == nil {
-		return false, err
-	}
+	reason := &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true,
+		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}
 	return true, s.poisoned(ctx, deadletter.Poison{Event: e, Message: m, Err: reason})
 }

@@ -6,21 +6,18 @@ import (
 	"time"
 )
 
-// ErrStopping says that a relay that is about to end, or has ended, is not paused.
+// ErrStopping: a relay that is about to end, or has ended, is not paused.
 var ErrStopping = errors.New("the relay is stopping")
 
-// Pause asks the relay to end its session as a stop does, which leaves the slot to itself, and to
-// open no other until Resume, or until the time comes if it is not zero. It does not wait for
-// that: the phase is Paused as soon as the slot is free. A relay that is paused already takes the
-// new reason and time. Watch goes on.
-//
-// Nothing of it is kept: another process relays at once, and so does this one after a restart. The
-// error is ErrStopping. Safe for concurrent use.
+// Pause ends the session as a stop does, which releases the slot, and opens no other until Resume,
+// or until the time comes if it is not zero. It does not wait for the phase Paused, and it is not
+// stored: another process relays at once. A relay that is paused already takes the new reason and
+// time. The error is ErrStopping. Safe for concurrent use.
 func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stopAsked != nil && r.stopAsked() != nil || r.state.Phase == Stopped ||
-		r.state.Phase == Halted {
+	ended := r.state.Phase == Stopped || r.state.Phase == Halted
+	if ended || r.stopping != nil && r.stopping() != nil {
 		return Pause{}, ErrStopping
 	}
 	p := Pause{Since: time.Now(), Until: until, Reason: reason, StoodBy: r.state.Phase == Standby}
@@ -34,8 +31,7 @@ func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	return p, nil
 }
 
-// Resume ends a pause, and returns false if there was none. A session that is still being ended
-// for the pause is ended, and the next one follows. Safe for concurrent use.
+// Resume ends a pause, and returns false if there was none. Safe for concurrent use.
 func (r *Relay) Resume() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,22 +75,23 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 			r.enter(Paused, nil)
 			r.logPause(asked)
 		}
-		timer := time.NewTimer(time.Until(asked.Until))
-		due := timer.C
-		if asked.Until.IsZero() {
-			due = nil
+		var due <-chan time.Time
+		if !asked.Until.IsZero() {
+			due = time.After(time.Until(asked.Until))
 		}
 		select {
 		case <-changed:
 		case <-due:
 			r.parts.Log.Info().Time("until", asked.Until).
 				Msg("pause is over; its time has come")
-			r.endPause(asked)
+			r.mu.Lock()
+			if r.state.Paused == asked { // else it was changed meanwhile
+				r.setPauseLocked(Pause{})
+			}
+			r.mu.Unlock()
 		case <-ctx.Done():
+			return false
 		case <-stop.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil || stop.Err() != nil {
 			return false
 		}
 	}
@@ -103,15 +100,6 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		r.parts.Log.Info().Dur("duration", time.Since(logged.Since)).Msg("relay resumed")
 	}
 	return true
-}
-
-// endPause resumes, unless the pause was changed meanwhile.
-func (r *Relay) endPause(p Pause) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state.Paused == p {
-		r.setPauseLocked(Pause{})
-	}
 }
 
 func (r *Relay) logPause(p Pause) {

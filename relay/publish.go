@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/sink"
@@ -29,8 +30,8 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 	return nil
 }
 
-// waitForRoom waits until something left the window, or ctx ends, and returns its cause. It beats,
-// so that a stalled broker does not look like a hung process.
+// waitForRoom waits until something left the window, or ctx ends, and returns its cause. It counts
+// as progress: a stalled broker must not look like a hung process.
 func (s *session) waitForRoom(ctx context.Context) error {
 	for {
 		beat, cancel := context.WithTimeout(ctx, time.Second)
@@ -55,10 +56,8 @@ func (s *session) publish(ctx context.Context) error {
 	return s.handOver(ctx, s.out)
 }
 
+// handOver returns when the sink has taken ms. An error ends the session.
 func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
-	if len(ms) == 0 {
-		return nil
-	}
 	now := time.Now()
 	for _, m := range ms {
 		m.Origin.HandedOver = now
@@ -83,22 +82,17 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 	return nil
 }
 
-// notTaken is how many messages the sink did not take when Publish failed: those from the one that
-// the error names, else all.
+// notTaken is how many messages Publish did not take: from the one that err names, else all.
 func notTaken(ms []*sink.Message, err error) int {
-	if failed := new(sink.MessageError); errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*sink.MessageError](err); ok {
 		// those taken may be delivered by now: nothing else of them may be read
-		for i, m := range ms {
-			if sameEvent(m, failed.Origin) {
-				return len(ms) - i
-			}
-		}
+		named := func(m *sink.Message) bool { return sameEvent(m, failed.Origin) }
+		return len(ms) - max(0, slices.IndexFunc(ms, named))
 	}
 	return len(ms)
 }
 
-// sameEvent reports whether a message is of that event. The LSN would not do: a message outside of
-// a transaction can have that of the commit behind it.
+// sameEvent compares by index, since a message outside of a transaction may share its LSN.
 func sameEvent(m *sink.Message, of sink.Origin) bool {
 	return m.Origin.Transaction == of.Transaction && m.Origin.Index == of.Index
 }

@@ -15,19 +15,18 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// errRefused ends a session in which the broker refused a batch, or a record that may yet be
-// taken: the next one sends its records one by one.
+// errRefused ends a session: the next one publishes the refused records one by one.
 var errRefused = errors.New("refused by the broker; tried again by itself")
 
-// candidates remembers, from session to session, the records that the broker has refused after
-// they were sent. The limit is the broker's for a whole batch, so most of them may be cleared.
+// candidates remembers, from session to session, the records that the broker has refused. It
+// refuses whole batches, so most of them may be cleared.
 type candidates struct {
 	retries int
-	count   atomic.Int32 // of known, so that a row costs no lock while there are none
+	count   atomic.Int64 // of known, so that a row costs no lock while there are none
 	probing atomic.Bool  // nothing but one candidate is in flight
 
-	mu    sync.Mutex
-	known map[identity]*candidate
+	mu    sync.Mutex // guards known
+	known map[identity]candidate
 }
 
 // candidate is a record that may be the reason why a batch was refused.
@@ -37,9 +36,8 @@ type candidate struct {
 	confirmed bool  // it is the reason: refusals has reached the limit
 }
 
-// identity tells the record of an event from its dead letter, and, by the relation, a message
-// outside of a transaction from the first row of a transaction whose commit record begins where
-// the message ends.
+// identity tells a record from the dead letter of its event, and by the relation from a message
+// outside of a transaction with the same position.
 type identity struct {
 	lsn             pglogrepl.LSN
 	index           uint32
@@ -52,83 +50,62 @@ func identityOf(m *sink.Message) identity {
 
 func (c *candidates) any() bool { return c.count.Load() > 0 }
 
-func (c *candidates) find(m *sink.Message) (found candidate, known bool) {
+// find returns a zero candidate for a message that was not refused.
+func (c *candidates) find(m *sink.Message) candidate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k := c.known[identityOf(m)]; k != nil {
-		return *k, true
-	}
-	return candidate{}, false
-}
-
-func (c *candidates) isConfirmed(m *sink.Message) bool {
-	found, _ := c.find(m)
-	return found.confirmed
+	return c.known[identityOf(m)]
 }
 
 // cleared drops one that was delivered.
 func (c *candidates) cleared(m *sink.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, found := c.known[identityOf(m)]; found {
-		delete(c.known, identityOf(m))
-		c.count.Add(-1)
-	}
+	delete(c.known, identityOf(m))
+	c.countLocked()
 }
 
-// forget drops those that do not come again, because all before that position is confirmed. Each
-// error keeps what was read together with its row in memory.
+// forget drops those that are confirmed. Each error keeps what was read with its row in memory.
 func (c *candidates) forget(before pglogrepl.LSN) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.known, func(id identity, _ *candidate) bool { return id.lsn < before })
-	c.count.Store(int32(len(c.known))) //nolint:gosec // they were in flight, which is bounded
+	maps.DeleteFunc(c.known, func(id identity, _ candidate) bool { return id.lsn < before })
+	c.countLocked()
 }
 
-// refusesBatch reports whether the broker's answer to a batch leaves open which of its records is
-// the reason.
+func (c *candidates) countLocked() { c.count.Store(int64(len(c.known))) }
+
+// refusesBatch reports whether the broker refused a batch for one of its records.
 func refusesBatch(err error) bool {
 	return errors.Is(err, sink.ErrTooLarge) || errors.Is(err, sink.ErrInvalidRecord)
 }
 
-// refused notes what the broker refused after it was sent, and returns the error by which the
-// session ends: one that is tried again, until the record was refused by itself often enough.
+// refused notes what the broker refused when it was sent, and returns an error that is retried.
 func (c *candidates) refused(m *sink.Message, err error) error {
 	if !refusesBatch(err) {
 		return err
 	}
+	refusals := 0
 	if c.probing.Load() {
-		return c.refusedAlone(m, err)
+		refusals = 1
 	}
-	c.note(m, err, 0)
-	return fmt.Errorf("%w: %w", errRefused, err)
+	return c.note(m, err, refusals)
 }
 
-// refusedAlone is refused for one that nothing else can have been the reason for.
-func (c *candidates) refusedAlone(m *sink.Message, err error) error {
-	c.note(m, err, 1)
-	return fmt.Errorf("%w: %w", errRefused, err)
-}
-
-func (c *candidates) note(m *sink.Message, err error, refusals int) {
+// note counts refusals with nothing else in flight, and returns an error that is retried.
+func (c *candidates) note(m *sink.Message, err error, refusals int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := c.known[identityOf(m)]
-	if found == nil {
-		found = &candidate{}
-		if c.known == nil {
-			c.known = map[identity]*candidate{}
-		}
-		c.known[identityOf(m)] = found
-		c.count.Add(1)
+	if c.known == nil {
+		c.known = map[identity]candidate{}
 	}
-	found.err = err
-	found.refusals += refusals
-	found.confirmed = found.refusals >= c.retries
+	refusals += c.known[identityOf(m)].refusals
+	c.known[identityOf(m)] = candidate{refusals, err, refusals >= c.retries}
+	c.countLocked()
+	return fmt.Errorf("%w: %w", errRefused, err)
 }
 
-// probe publishes a candidate with nothing else in flight, so that a refusal is its own; or
-// disposes of it, once it is confirmed.
+// probe publishes a candidate with nothing else in flight, or disposes of a confirmed one.
 func (s *session) probe(ctx context.Context, e *replication.Event, m *sink.Message,
 	c candidate) error {
 	if c.confirmed {
@@ -144,10 +121,9 @@ func (s *session) probe(ctx context.Context, e *replication.Event, m *sink.Messa
 		return err
 	}
 	s.candidates.probing.Store(true)
-	if err := s.settle(ctx); err != nil {
-		// probing stays: the session ends, perhaps before Done is called with the reason
-		return err
+	err := s.settle(ctx)
+	if err == nil { // else the session ends, perhaps before Done is called with the reason
+		s.candidates.probing.Store(false)
 	}
-	s.candidates.probing.Store(false)
-	return nil
+	return err
 }

@@ -21,21 +21,21 @@ func refusedRow(relation string, of sink.Origin) *sink.Message {
 func TestSuspects_DoNotConvictTheRowBehindAMessageOutsideOfATransaction(t *testing.T) {
 	s := candidates{retries: 1}
 	at := sink.Origin{LSN: 700}
-	require.ErrorIs(t, s.refusedAlone(refusedRow("message:orders", at), sink.ErrTooLarge), errRefused)
-	require.True(t, s.isConfirmed(refusedRow("message:orders", at)))
-	require.False(t, s.isConfirmed(refusedRow("public.outbox", at)))
-	_, known := s.find(refusedRow("public.outbox", at))
+	require.ErrorIs(t, s.note(refusedRow("message:orders", at), sink.ErrTooLarge, 1), errRefused)
+	require.True(t, s.find(refusedRow("message:orders", at)).confirmed)
+	require.False(t, s.find(refusedRow("public.outbox", at)).confirmed)
+	known := s.find(refusedRow("public.outbox", at)).err != nil
 	require.False(t, known)
 }
 
 func TestSuspects_AreForgottenWhenTheyDoNotComeAgain(t *testing.T) {
 	s := candidates{retries: 1}
 	old, next := refusedRow("public.outbox", sink.Origin{LSN: 700}), refusedRow("public.outbox", sink.Origin{LSN: 800})
-	_ = s.refusedAlone(old, sink.ErrTooLarge)
-	_ = s.refusedAlone(next, sink.ErrTooLarge)
+	_ = s.note(old, sink.ErrTooLarge, 1)
+	_ = s.note(next, sink.ErrTooLarge, 1)
 	s.forget(800)
-	require.False(t, s.isConfirmed(old))
-	require.True(t, s.isConfirmed(next))
+	require.False(t, s.find(old).confirmed)
+	require.True(t, s.find(next).confirmed)
 	require.True(t, s.any())
 	s.forget(801)
 	require.False(t, s.any())
@@ -78,7 +78,7 @@ func TestSuspects_AreTriedAlone(t *testing.T) {
 	s.candidates = &candidates{retries: 1}
 	c := &counting{s: s}
 	s.sink = c
-	s.candidates.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}}, sink.ErrTooLarge, 0)
+	_ = s.candidates.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}}, sink.ErrTooLarge, 0)
 	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
 	c.acks.Wait()
 	require.Equal(t, []handover{{[]uint32{0}, 1, false}, {[]uint32{1}, 1, true}, {[]uint32{2}, 1, false}}, c.calls)

@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	recentEvents = 100
-	// A person reads no more than this, and the result loop must not pay for more.
-	recentPause = 20 * time.Millisecond
-	// Names of topics come from rows.
-	refusedTopics = 200
+	recentEvents  = 100
+	recentPause   = 20 * time.Millisecond // a person reads no more, and each costs the sink time
+	refusedTopics = 200                   // names of topics come from rows
 )
 
 // Published is an event that the broker acknowledged, without its content.
@@ -49,20 +47,17 @@ type recent struct {
 	last   atomic.Int64 // when an event was kept, Unix nanoseconds
 	commit atomic.Int64 // of the newest transaction with an event acknowledged, Unix microseconds
 
-	mu       sync.Mutex
-	events   [recentEvents]Published
-	kept     int // ever
+	mu       sync.Mutex  // guards what follows
+	events   []Published // the oldest first
 	failures map[string]Failure
 	refused  map[string]int // messages that the broker refused, by topic
 }
 
 // delivered keeps a sample of events, at most one in recentPause. It is called for every message.
 func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
-	for commit := m.Origin.CommitTime.UnixMicro(); ; { // partitions acknowledge in any order
-		was := r.commit.Load()
-		if commit <= was || r.commit.CompareAndSwap(was, commit) {
-			break
-		}
+	commit := m.Origin.CommitTime.UnixMicro() // partitions acknowledge in any order
+	for was := r.commit.Load(); commit > was && !r.commit.CompareAndSwap(was, commit); {
+		was = r.commit.Load()
 	}
 	last, at := r.last.Load(), now.UnixNano()
 	if at-last < int64(recentPause) || !r.last.CompareAndSwap(last, at) {
@@ -71,12 +66,11 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Cloned, or each string would keep the memory of the whole batch it was read with.
-	r.events[r.kept%recentEvents] = Published{
+	r.events = append(r.events[max(0, len(r.events)-recentEvents+1):], Published{
 		At: now, Topic: strings.Clone(m.Topic), Relation: strings.Clone(m.Origin.Relation),
 		EventID: strings.Clone(m.Origin.EventID), LSN: m.Origin.LSN.String(),
 		CommitTime: m.Origin.CommitTime, Bytes: m.Size(), LatencySeconds: late.Seconds(),
-	}
-	r.kept++
+	})
 }
 
 // lastCommit is zero if nothing was acknowledged.
@@ -87,8 +81,7 @@ func (r *recent) lastCommit() time.Time {
 	return time.Time{}
 }
 
-// refusedBy counts a message that a topic did not take. What fails because something before it
-// failed says nothing about its topic.
+// refusedBy counts a message that a topic did not take. Those behind it are not counted.
 func (r *recent) refusedBy(topic string, err error) {
 	if errors.Is(err, sink.ErrClosed) || errors.Is(err, sink.ErrUnreachable) {
 		return
@@ -116,16 +109,12 @@ func (r *recent) failed(f Failure, now time.Time) {
 	r.failures[f.Reason] = f
 }
 
-// Recent returns a sample of the events that the broker acknowledged, the newest first: at most
-// 100, and not more than fifty in a second.
+// Recent returns a sample of the acknowledged events, newest first: at most 100, 50 a second.
 func (r *Relay) Recent() []Published {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
-	n := min(r.recent.kept, recentEvents)
-	events := make([]Published, 0, n)
-	for i := range n {
-		events = append(events, r.recent.events[(r.recent.kept-1-i)%recentEvents])
-	}
+	events := append([]Published{}, r.recent.events...)
+	slices.Reverse(events)
 	return events
 }
 
@@ -133,16 +122,12 @@ func (r *Relay) Recent() []Published {
 func (r *Relay) Failures() []Failure {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
-	failures := make([]Failure, 0, len(r.recent.failures))
-	for _, f := range r.recent.failures {
-		failures = append(failures, f)
-	}
-	slices.SortFunc(failures, func(a, b Failure) int { return b.LastSeen.Compare(a.LastSeen) })
-	return failures
+	latest := func(a, b Failure) int { return b.LastSeen.Compare(a.LastSeen) }
+	failures := slices.SortedFunc(maps.Values(r.recent.failures), latest)
+	return append([]Failure{}, failures...) // [] in JSON, not null
 }
 
-// Refused returns how many messages the broker refused, by topic; those that failed with the
-// connection are not among them.
+// Refused returns how many messages the broker refused, by topic; not what a connection lost.
 func (r *Relay) Refused() map[string]int {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -19,27 +20,25 @@ type Relay struct {
 	candidates candidates
 
 	// Of the goroutine in Run alone; missing and published of the pump while there is one.
-	openedAt time.Time // when the stream of the last session was opened
-	paused   bool      // since the last session, maybe to work on the slot
-	held     bool      // since the last session, by another process
-	// row that ended the last session because its topic is not there, or nil
-	awaited   *awaited
-	missing   missing       // topics
-	seen      seen          // the server of the last session; see identity.go
-	published publishedRing // by that server's positions
+	openedAt  time.Time       // when the stream of the last session was opened
+	paused    bool            // since the last session, maybe to work on the slot
+	held      bool            // since the last session, by another process
+	awaited   *awaited        // row that ended the last session as it has no topic; or nil
+	missing   missing         // topics
+	seen      seen            // the server of the last session; see identity.go
+	published publishedCounts // by that server's positions
 
-	mu        sync.Mutex // guards what follows
-	state     State
-	session   *session                // the open one, or nil
-	counted   uint64                  // bytes received by session that the metrics have
-	streamed  bool                    // a session of this process has been open
-	fail      context.CancelCauseFunc // ends the attempt under way, or nil
-	failFrom  time.Time               // when fail was set
-	openFrom  time.Time               // when the stream of session was opened; zero without one
-	stopAsked func() error            // whether Run was asked to stop; nil before Run
-	// ends the session under way, or the wait for the next, for a pause; nil before Run
-	endWork      func()
-	pauseChanged chan struct{} // closed and replaced whenever state.Paused changes
+	mu           sync.Mutex // guards what follows
+	state        State
+	session      *session                // the open one, or nil
+	counted      uint64                  // bytes received by session that the metrics have
+	streamed     bool                    // a session of this process has been open
+	fail         context.CancelCauseFunc // ends the attempt under way, or nil
+	failFrom     time.Time               // when fail was set
+	openFrom     time.Time               // when the stream of session was opened; zero without one
+	stopping     func() error            // the Err of Run's stop; nil before Run
+	endWork      func()                  // ends the context work for a pause; nil before Run
+	pauseChanged chan struct{}           // closed and replaced whenever state.Paused changes
 }
 
 // New makes a relay. Run it once.
@@ -47,18 +46,21 @@ func New(cfg Config, parts Parts) *Relay {
 	if parts.Server.ClockSkew == nil {
 		parts.Server.ClockSkew = func() time.Duration { return 0 }
 	}
+	if parts.Explain == nil {
+		parts.Explain = func(err error, _ State) (string, string, string) {
+			return err.Error(), "", ""
+		}
+	}
 	now := time.Now()
-	return &Relay{
-		cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now},
-		pauseChanged: make(chan struct{}),
-		candidates:   candidates{retries: parts.DeadLetters.Policies.Retries},
-		missing:      newMissing(cfg, parts.DeadLetters.Policies),
+	return &Relay{cfg: cfg, parts: parts, pauseChanged: make(chan struct{}),
+		state:      State{Phase: Starting, Since: now, LastProgress: now},
+		candidates: candidates{retries: parts.DeadLetters.Policies.Retries},
+		missing:    newMissing(cfg, parts.DeadLetters.Policies),
 	}
 }
 
 // Run relays until stop ends, then drains and returns nil, or until an error that no new session
-// can heal. ctx is the second signal: when it ends, Run returns without waiting for anything. In
-// between it may be paused; see Pause.
+// can fix. When ctx ends, at the second signal, Run returns without waiting for anything.
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
 	var beside sync.WaitGroup
@@ -70,7 +72,7 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	defer beside.Wait()
 	defer cancel()
 	r.mu.Lock()
-	r.stopAsked = stop.Err
+	r.stopping = stop.Err
 	r.mu.Unlock()
 	for {
 		work, end := r.untilPaused(stop)
@@ -87,22 +89,23 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	}
 }
 
-// work relays until stop or a pause ends the context of the same name, or until an error that no
-// new session can heal.
+// work relays until stop or a pause ends the context work, or an error that is not retried.
 func (r *Relay) work(ctx, stop, work context.Context) error {
 	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
 	var furthest pglogrepl.LSN // that any session has acked
 	for work.Err() == nil {
 		err := r.attempt(ctx, work)
-		// Who pauses the relay because the broker is away wants it to stay.
+		if err == nil {
+			return nil
+		}
+		class, reason := Classify(err, !r.hasStreamed())
+		// A pause while the broker is away does not halt the relay.
 		pausing := work.Err() != nil && stop.Err() == nil && errors.Is(err, ErrDrainTimeout)
 		switch {
-		case err == nil:
-			return nil
 		case ctx.Err() != nil:
 			r.enter(Stopped, context.Cause(ctx))
 			return context.Cause(ctx)
-		case r.halts(err) && !pausing:
+		case class != Retryable && !pausing:
 			r.enter(Halted, err)
 			return err
 		case work.Err() != nil:
@@ -112,7 +115,6 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 			}
 			return nil
 		}
-		class, reason := Classify(err, !r.hasStreamed())
 		r.held = r.held || reason == reasonSlotInUse
 		// Publishing the beginning of a transaction again and again is no progress.
 		acked := r.State().AckedLSN
@@ -123,22 +125,20 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 		}
 		r.log(class, reason, err, pause)
 		r.backOff(reason, err, pause)
+		waiting, cancel := either(ctx, work)
 		switch back := r.returning(reason, err); {
 		case reason == reasonSlotInUse:
-			pause = r.standBy(ctx, work, &pauses, pause)
+			pause = r.standBy(waiting, &pauses, pause)
 		case back != nil:
-			pause = r.awaitReturn(ctx, work, back, pause, least)
+			pause = awaitReturn(waiting, back, pause, least)
 		}
-		if !r.wait(ctx, work, pause) {
+		over := wait(waiting, pause)
+		cancel()
+		if !over {
 			return nil
 		}
 	}
 	return nil
-}
-
-func (r *Relay) halts(err error) bool {
-	class, _ := Classify(err, !r.hasStreamed())
-	return class == Fatal || class == Poison
 }
 
 // attempt is one session, with Watch beside it. It returns nil only after a clean stop.
@@ -146,10 +146,8 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	ctx, fail := context.WithCancelCause(process)
 	defer fail(nil)
 	// Until the session is open there is nothing to drain: stop ends the opening.
-	opening, opened := context.WithCancel(ctx)
-	defer context.AfterFunc(stop, opened)()
+	opening, opened := either(ctx, stop)
 	defer opened()
-
 	if err := r.parts.Server.Prepare(opening, !r.hasStreamed()); err != nil {
 		return err
 	}
@@ -157,24 +155,17 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	r.setFail(fail)
 	defer r.setFail(nil)
 	if err := r.snapshot(ctx, stop); err != nil || stop.Err() != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	s, err := r.open(opening, fail)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer r.close(s)
 	// One drain timeout for the rest of the open transaction and for what is in flight.
 	defer afterwards(stop, func() {
 		r.enter(Draining, nil)
-		timer := time.AfterFunc(r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
-		context.AfterFunc(ctx, func() { timer.Stop() })
+		after(ctx, r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
 	})()
 	cause := r.awaitTopic(s.pumpAll(ctx, stop))
 	if cause == nil {
@@ -183,18 +174,14 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	return s.finish(process, cause) // the session's context is over; the process is not
 }
 
-// snapshot gives the hook its drain timeout. What that interrupts is found in the topics by the
-// next attempt, so it is no error.
+// snapshot limits the hook to the drain timeout. The next attempt goes on from the topics.
 func (r *Relay) snapshot(ctx, stop context.Context) error {
 	if r.parts.Server.Snapshot == nil {
 		return nil
 	}
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(stop, func() {
-		timer := time.AfterFunc(r.cfg.DrainTimeout, cancel)
-		context.AfterFunc(limited, func() { timer.Stop() })
-	})()
+	defer context.AfterFunc(stop, func() { after(limited, r.cfg.DrainTimeout, cancel) })()
 	err := r.parts.Server.Snapshot(limited, stop, r.report)
 	if stop.Err() != nil && ctx.Err() == nil {
 		return nil
@@ -235,32 +222,25 @@ func (r *Relay) backOff(reason string, err error, pause time.Duration) {
 func (r *Relay) log(class Class, reason string, err error, pause time.Duration) {
 	r.parts.Metrics.SessionsEnded.WithLabelValues(reason).Inc()
 	st := r.State()
-	failure := Failure{Reason: reason, Class: class.String(), Text: err.Error()}
-	event := r.parts.Log.Warn()
-	if reason == reasonSlotInUse {
-		event = r.parts.Log.Info()
-	}
-	if r.parts.Explain != nil {
-		what, wal, next := r.parts.Explain(err, st)
-		event = event.Str("error", what).Str("wal", wal).Str("next", next)
-		failure.Text, failure.WAL, failure.Next = what, wal, next
-	} else {
-		event = event.Err(err)
-	}
-	event.Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).
-		Dur("backoff", pause).Msg("session ended")
+	what, wal, next := r.parts.Explain(err, st)
+	event := r.parts.Log.Info()
 	if reason != reasonSlotInUse {
-		r.recent.failed(failure, time.Now())
+		event = r.parts.Log.Warn()
+		r.recent.failed(Failure{Reason: reason, Class: class.String(), Text: what, WAL: wal,
+			Next: next}, time.Now())
 	}
+	event.Str("error", what).Str("wal", wal).Str("next", next).Str("reason", reason).
+		Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause).
+		Msg("session ended")
 }
 
-// problem ends the session, if it was prepared before Watch began to look, or if it streamed by
-// then, where that is the problem.
+// problem ends the session for what Watch has found since the session was prepared; for a stale
+// connection, since its stream was opened.
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(err, postgres.ErrStaleConnection) && (r.openFrom.IsZero() ||
-		began.Before(r.openFrom)) {
+	stale := errors.Is(err, postgres.ErrStaleConnection)
+	if stale && (r.openFrom.IsZero() || began.Before(r.openFrom)) {
 		return
 	}
 	if r.fail != nil && !began.Before(r.failFrom) {
@@ -274,8 +254,20 @@ func (r *Relay) setFail(fail context.CancelCauseFunc) {
 	r.fail, r.failFrom, r.openFrom = fail, time.Now(), time.Time{}
 }
 
-// afterwards is context.AfterFunc, but end waits for f if it has begun: what comes after end is
-// not overtaken by it.
+// either returns a context that ends with ctx or stop.
+func either(ctx, stop context.Context) (context.Context, context.CancelFunc) {
+	both, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(stop, cancel)
+	return both, func() { release(); cancel() }
+}
+
+// after calls f after d, unless ctx ends before.
+func after(ctx context.Context, d time.Duration, f func()) {
+	timer := time.AfterFunc(d, f)
+	context.AfterFunc(ctx, func() { timer.Stop() })
+}
+
+// afterwards is context.AfterFunc, but end waits for f if it has begun.
 func afterwards(ctx context.Context, f func()) (end func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(done); f() })
@@ -286,7 +278,7 @@ func afterwards(ctx context.Context, f func()) (end func()) {
 	}
 }
 
-// withCause gives the end of ctx a cause that Classify knows.
+// withCause gives the end of ctx a cause that Classify finds in its table.
 func withCause(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(cause) })

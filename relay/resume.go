@@ -10,16 +10,15 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// resume skips the transactions that readers have already: with relay.exactly_once those up to the
-// position that the sink has stored. It only decides; session.go acts on the window.
-//
-// Invariant: while stored is unverified, nothing skipped is confirmed. All of it is one
-// transaction of the window, which stays open until the transaction at stored has come.
+// resume skips the transactions that readers have already: those up to the position that the sink
+// has stored. It only decides; session.go acts on the window.
 type resume struct {
 	stored     sink.Position // of the last transaction that readers see; zero: none
 	unverified bool          // the transaction at stored has to come first
 	skipping   bool          // the open transaction is skipped
-	skipped    bool          // transactions were, and the window has one open for them
+	// skipped: transactions were, and one of the window stays open for them until the transaction
+	// at stored has come. So nothing skipped is confirmed while stored is unverified.
+	skipped bool
 
 	server replication.Identity
 	events string // of the source
@@ -27,8 +26,7 @@ type resume struct {
 
 // begin reports whether the window opens a transaction for that of e.
 func (r *resume) begin(e *replication.Event) (opens bool, err error) {
-	// stored is the end of a commit record, and the commit LSN is where one begins. A message
-	// outside of a transaction has only an end.
+	// stored ends a commit record, LSN begins one; a message outside of a transaction has an end.
 	r.skipping = e.LSN < r.stored.LSN || e.XID == 0 && e.LSN == r.stored.LSN
 	if !r.skipping {
 		return true, r.passedStored()
@@ -49,8 +47,7 @@ func (r *resume) commit(e *replication.Event) (closes bool, err error) {
 	return err == nil, err
 }
 
-// idle reports whether the window takes the position of e: not while a transaction is open for
-// what was skipped, which covers it.
+// idle reports whether the window takes the position of e: not while skipped, which covers it.
 func (r *resume) idle(e *replication.Event) (takes bool, err error) {
 	if e.LSN > r.stored.LSN {
 		err = r.passedStored()
@@ -58,9 +55,8 @@ func (r *resume) idle(e *replication.Event) (takes bool, err error) {
 	return !r.skipped, err
 }
 
-// verifyStored is called with the transaction that ends at stored. If its commit time is the
-// stored one, the history is the same. A message outside of a transaction has no commit time to
-// compare.
+// verifyStored is called with the transaction that ends at stored. It is the same history if the
+// commit times are equal. A message outside of a transaction has none.
 func (r *resume) verifyStored(e *replication.Event) error {
 	if e.XID != 0 && !e.Time.Equal(r.stored.CommitTime) {
 		return r.passedStored()
@@ -69,14 +65,11 @@ func (r *resume) verifyStored(e *replication.Event) error {
 	return nil
 }
 
-// passedStored is called with what lies behind stored. If others were skipped and the transaction
-// at stored has not come, this history never had it: the server was restored to an earlier state
-// and has gone on from there.
+// passedStored is called with what is behind stored. If others were skipped and the transaction at
+// stored has not come, this history never had it: the server was restored to an earlier state.
 func (r *resume) passedStored() error {
 	if r.skipped {
-		return &StoredPositionError{
-			Stored: r.stored, Server: r.server, Descent: replication.Diverged, Events: r.events,
-		}
+		return &StoredPositionError{r.stored, r.server, replication.Diverged, r.events}
 	}
 	r.unverified = false
 	return nil
@@ -84,7 +77,7 @@ func (r *resume) passedStored() error {
 
 // resumeFrom begins behind the position that the sink has stored, as far as the history of the
 // server leads through it. confirmed is the slot's position. lost is where the history left that
-// of p, if a server was promoted that had not received all before p; else it is zero.
+// of p, if a server was promoted that had not received all before p, else zero.
 func resumeFrom(p sink.Position, source sink.Source, server replication.Identity,
 	confirmed pglogrepl.LSN) (r resume, lost pglogrepl.LSN, err error) {
 	r.server, r.events = server, source.Events
@@ -98,17 +91,16 @@ func resumeFrom(p sink.Position, source sink.Source, server replication.Identity
 	case descent == replication.Continued:
 		r.stored, r.unverified = p, !p.CommitTime.IsZero() && p.LSN > confirmed
 	case descent == replication.Forked && fork != 0:
-		// What was committed behind the fork is new, whatever its position, and everything before
-		// it is published.
+		// What was committed behind the fork is new; everything before it is published.
 		r.stored, lost = sink.Position{Source: source, LSN: fork}, fork
 	default:
-		err = &StoredPositionError{Stored: p, Server: server, Descent: descent}
+		err = &StoredPositionError{p, server, descent, ""}
 	}
 	return r, lost, err
 }
 
-// StoredPositionError says that the server's history does not lead through the position that
-// readers have seen. errors.Is sees replication.ErrIdentityChanged.
+// StoredPositionError: the server's history does not lead through the position that readers have
+// seen. errors.Is sees replication.ErrIdentityChanged.
 type StoredPositionError struct {
 	Stored  sink.Position
 	Server  replication.Identity
@@ -118,23 +110,22 @@ type StoredPositionError struct {
 
 func (e *StoredPositionError) Error() string {
 	return fmt.Sprintf("the position topic says that all is published up to %s of timeline %d "+
-		"of system %s, and the history of this server, which is at %s of "+
-		"timeline %d of system %s, does not lead there (%s): %v", e.Stored.LSN,
-		e.Stored.Source.Timeline, e.Stored.Source.SystemID,
-		e.Server.WrittenLSN, e.Server.Timeline, e.Server.SystemID, e.Descent,
-		replication.ErrIdentityChanged)
+		"of system %s, and the history of this server, which is at %s of timeline %d of system "+
+		"%s, does not lead there (%s): %v",
+		e.Stored.LSN, e.Stored.Source.Timeline, e.Stored.Source.SystemID, e.Server.WrittenLSN,
+		e.Server.Timeline, e.Server.SystemID, e.Descent, replication.ErrIdentityChanged)
 }
 
 func (e *StoredPositionError) Unwrap() error { return replication.ErrIdentityChanged }
 
-// Advice says what that means for the WAL, and what to type next.
+// Advice is what that means for the WAL, and what to type next.
 func (e *StoredPositionError) Advice() (wal, fix string) {
 	wal = "nothing is confirmed; the slot keeps what comes after its confirmed position"
 	adopt := "make sure that postgres.url leads to the right server. If it does, and was " +
 		"restored on purpose, give your consent:\npostrider slot adopt " +
 		e.Stored.Source.Slot
-	if was := publication(e.Stored.Source.Events); was != "" && e.Events != "" &&
-		was != publication(e.Events) {
+	was := publication(e.Stored.Source.Events)
+	if was != "" && e.Events != "" && was != publication(e.Events) {
 		return wal, fmt.Sprintf("the position was stored when another publication was read, of "+
 			"which the server sends what the present one may leave out. Set\n"+
 			"replication.publication = %q\nagain, start the relay, stop it with SIGTERM, and "+

@@ -1,13 +1,13 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/deadletter"
@@ -19,21 +19,17 @@ import (
 )
 
 const (
-	// Batches between stream and pump: one that is read while the other is routed. The limit on
-	// memory is the window's.
+	// Batches between stream and pump: one is read while the other is routed.
 	batchesQueued = 2
-	// How long a session that can confirm nothing any more waits for its producer to get rid of
-	// what it has.
+	// How long a session that can confirm nothing any more waits for what its producer has.
 	briefDrain = 5 * time.Second
-	// How long a sink may take to close. What it still holds then is published again by the next
-	// session.
+	// How long a sink may take to close. The next session publishes what it still has then.
 	sinkCloseTimeout = 5 * time.Second
 	// The same after a second signal.
 	sinkCloseTimeoutKilled = 500 * time.Millisecond
 )
 
-// session is one attempt from open to close. It shares the window and, through that, the sink's
-// result loop.
+// session is one attempt from open to close.
 type session struct {
 	cfg      Config
 	policies deadletter.Config
@@ -54,14 +50,14 @@ type session struct {
 	recent     *recent
 	candidates *candidates
 	missing    *missing
-	published  *publishedRing
+	published  *publishedCounts
 	clockSkew  func() time.Duration
 
 	messages     messages
 	acknowledged atomic.Uint64
-	progress     atomic.Int64 // Unix nanoseconds: when the pump last turned
+	progress     atomic.Int64 // when the pump last turned, Unix nanoseconds
+	moved        atomic.Int64 // last acknowledgement, or batch with nothing in flight; the same
 	waits        atomic.Bool  // for the sink, which ends a wait for a broker by itself
-	moved        atomic.Int64 // the same: last acknowledgement, or batch with nothing in flight
 	failed       atomic.Bool  // the sink failed: what is in flight may or may not be written
 
 	// Of the pump alone; abandoned is read after the pump has ended.
@@ -75,8 +71,7 @@ type session struct {
 	boundary    boundary
 }
 
-// pumpAll moves events until the stream ends or the session fails, and returns why: nil after a
-// clean stop. stream and pump have ended when it returns.
+// pumpAll runs stream and pump until both end, and returns why: nil after a clean stop.
 func (s *session) pumpAll(ctx, stop context.Context) error {
 	batches := make(chan *replication.Batch, batchesQueued)
 	var wg sync.WaitGroup
@@ -93,10 +88,7 @@ func (s *session) pumpAll(ctx, stop context.Context) error {
 		}
 	})
 	wg.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return streamErr
+	return cmp.Or(context.Cause(ctx), streamErr)
 }
 
 // pump routes and publishes in WAL order until batches is closed.
@@ -128,24 +120,20 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 	for i := range b.Events {
 		e := &b.Events[i]
 		s.held = min(s.held, replication.ChunkBytes) + e.Bytes
+		var err error
 		switch e.Kind {
 		case replication.Begin:
 			s.metrics.Transactions.Inc()
-			if err := s.begin(e); err != nil {
-				return err
-			}
+			err = s.begin(e)
 		case replication.Insert, replication.Update, replication.Message:
-			if err := s.row(ctx, e); err != nil {
-				return err
-			}
+			err = s.row(ctx, e)
 		case replication.Commit:
-			if err := s.commit(e); err != nil {
-				return err
-			}
+			err = s.commit(e)
 		case replication.Idle:
-			if err := s.idle(e); err != nil {
-				return err
-			}
+			err = s.idle(e)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return s.publish(ctx)
@@ -162,8 +150,7 @@ func (s *session) begin(e *replication.Event) error {
 	return err
 }
 
-// commit closes the open transaction in the window. With exactly_once, one that has messages is
-// held there until readers see it.
+// commit closes the open transaction in the window, held if readers do not see its messages yet.
 func (s *session) commit(e *replication.Event) error {
 	closes, err := s.resume.commit(e)
 	switch {
@@ -227,16 +214,16 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 		return err
 	}
 	if s.candidates.any() {
-		if c, known := s.candidates.find(m); known {
+		if c := s.candidates.find(m); c.err != nil {
 			return s.probe(ctx, e, m, c)
 		}
 	}
 	return s.add(ctx, m)
 }
 
-// finish ends a session whose pump has ended with cause: wait for what is in flight as long as
-// that is of use, confirm, close. The order matters: the final status must come after the last
-// acknowledgement, and the sink must be gone before another session opens one.
+// finish ends a session whose pump has ended with cause: it waits for what is in flight, confirms,
+// and closes. The final status must come after the last acknowledgement, and the sink must be
+// closed before another session opens one.
 func (s *session) finish(ctx context.Context, cause error) error {
 	drainCtx, cancel := context.WithTimeoutCause(ctx, s.patience(cause), ErrDrainTimeout)
 	defer cancel()
@@ -255,41 +242,35 @@ func (s *session) finish(ctx context.Context, cause error) error {
 		finishErr = s.stream.Finish(drainCtx, drained)
 	}
 	wg.Wait()
-	closeTimeout := sinkCloseTimeout
 	if errors.Is(cause, ErrSecondSignal) || errors.Is(context.Cause(ctx), ErrSecondSignal) {
-		closeTimeout = sinkCloseTimeoutKilled
+		s.closeSink(sinkCloseTimeoutKilled)
+	} else {
+		s.closeSink(sinkCloseTimeout)
 	}
-	s.closeSink(closeTimeout)
 	if messages, _, _ := s.window.load(); messages > s.abandoned {
 		s.log.Warn().Int("in_flight", messages-s.abandoned).
 			Stringer("acked_lsn", s.window.ackedLSN()).
 			Msg("session ended with messages in flight; they are published again by the next one")
 	}
-	if cause == nil && drainErr != nil {
-		return drainErr
-	}
-	if cause != nil {
-		return cause
-	}
-	return finishErr
+	return cmp.Or(cause, drainErr, finishErr)
 }
 
-// patience is how long what is in flight may take, after a session that ended with cause. A sink
-// that has failed answers nothing more.
+// patience is how long what is in flight may take. A sink that has failed answers nothing more.
 func (s *session) patience(cause error) time.Duration {
 	how := drainFully
 	if cause != nil {
 		how = find(cause).drain
 	}
-	if s.failed.Load() {
-		how = drainNot
+	switch {
+	case how == drainNot || s.failed.Load():
+		return 0
+	case how == drainBriefly:
+		return min(briefDrain, s.cfg.DrainTimeout)
 	}
-	return map[drain]time.Duration{drainFully: s.cfg.DrainTimeout,
-		drainBriefly: min(briefDrain, s.cfg.DrainTimeout), drainNot: 0}[how]
+	return s.cfg.DrainTimeout
 }
 
-// drain waits until nothing is in flight but what the sink does not have. The pump has ended, so
-// the wait itself beats.
+// drain waits until nothing is in flight but what the sink does not have.
 func (s *session) drain(ctx context.Context) error {
 	for {
 		if messages, _, _ := s.window.load(); messages <= s.abandoned {
@@ -307,8 +288,4 @@ func (s *session) closeSink(timeout time.Duration) {
 	if err := s.sink.Close(ctx); err != nil {
 		s.log.Warn().Err(err).Msg("sink not closed cleanly")
 	}
-}
-
-func (s *session) positions() (received, acked, confirmed pglogrepl.LSN) {
-	return s.stream.ReceivedLSN(), s.window.ackedLSN(), s.stream.ConfirmedFlushLSN()
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -11,16 +12,15 @@ type Phase string
 
 // The phases. Only Snapshotting, Streaming and Standby are ready.
 const (
-	Starting Phase = "starting" // first session not yet open
-	// publishes the rows that were in the tables before the slot
-	Snapshotting Phase = "snapshot"
-	Streaming    Phase = "streaming"   // holds the slot and publishes
-	Standby      Phase = "standby"     // another process holds the slot; waits to take over
+	Starting     Phase = "starting"    // first session not yet open
+	Snapshotting Phase = "snapshot"    // publishes the rows from before the slot
+	Streaming    Phase = "streaming"   // uses the slot and publishes
+	Standby      Phase = "standby"     // another process uses the slot; waits to take over
 	BackingOff   Phase = "backing_off" // the last session failed; the next is due
 	Paused       Phase = "paused"      // the slot is released until the relay is resumed
-	Draining     Phase = "draining"    // asked to stop; waits for what is in flight
+	Draining     Phase = "draining"    // stops; waits for what is in flight
 	Stopped      Phase = "stopped"     // ended cleanly
-	Halted       Phase = "halted"      // ended by an error that a new session cannot heal
+	Halted       Phase = "halted"      // ended by an error that a new session cannot fix
 )
 
 // Ready reports whether the relay does its work, or stands by for it.
@@ -30,9 +30,8 @@ func (s State) Ready() bool {
 
 // Snapshot is how far the rows that were in the tables before the slot have been published.
 type Snapshot struct {
-	Table string `json:"table,omitempty"` // that is being read; empty: not begun
-	// published so far, over all tables, also by processes before this one
-	Rows          int64   `json:"rows"`
+	Table         string  `json:"table,omitempty"` // that is being read; empty: not begun
+	Rows          int64   `json:"rows"`            // of all tables, published by any process
 	EstimatedRows int64   `json:"estimated_rows"`  // that there are, by the planner
 	RowsPerSecond float64 `json:"rows_per_second"` // since this session began
 }
@@ -45,46 +44,126 @@ func (s Snapshot) Percent() int {
 	return int(min(99, 100*s.Rows/s.EstimatedRows))
 }
 
-// Pause is who asked for a pause, and until when.
+// Pause is why the relay is paused, and until when.
 type Pause struct {
-	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // zero: until it is resumed
-	Reason string    `json:"reason,omitempty"`
-	// StoodBy says that another process held the slot when the pause began: it is not this relay's
-	// to leave.
-	StoodBy bool `json:"stood_by,omitempty"`
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until,omitzero"` // zero: until it is resumed
+	Reason  string    `json:"reason,omitempty"`
+	StoodBy bool      `json:"stood_by,omitempty"` // another process used the slot when it began
 }
 
-// State is a snapshot of the relay for probes, the status page and the status command.
-// Positions keep their last known value while disconnected.
+// State is a snapshot of the relay. Positions keep their last value while disconnected.
 type State struct {
-	Phase Phase     `json:"phase"`
-	Since time.Time `json:"since"` // when Phase began
-	// why the last session ended; empty while streaming, and standing by, which is no failure
-	Error string `json:"error,omitempty"`
-	// of Error, as in the log: broker_unreachable
-	Reason string `json:"reason,omitempty"`
-	// what to do about Error, as in the log; may have several lines
-	Next              string        `json:"next,omitempty"`
+	Phase             Phase         `json:"phase"`
+	Since             time.Time     `json:"since"`            // when Phase began
+	Error             string        `json:"error,omitempty"`  // of the last session, or empty
+	Reason            string        `json:"reason,omitempty"` // of Error: broker_unreachable, ...
+	Next              string        `json:"next,omitempty"`   // what to do about Error, in lines
 	NextAttempt       time.Time     `json:"next_attempt,omitzero"`
 	Sessions          int           `json:"sessions"` // opened so far
 	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
 	AckedLSN          pglogrepl.LSN `json:"acked_lsn"`
 	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"` // as last sent to the server
-	// commit time of the newest transaction of which this process had a message acknowledged
+	// LastCommit is the newest commit time that this process had a message acknowledged of.
 	LastCommit    time.Time `json:"last_commit,omitzero"`
 	InFlight      int       `json:"in_flight"` // messages
 	InFlightBytes int64     `json:"in_flight_bytes"`
-	// commit time of the oldest transaction not yet acked
-	OldestUnacked time.Time `json:"oldest_unacked,omitzero"`
-	// since when the sink acknowledged nothing of what is in flight; zero: nothing is
+	OldestUnacked time.Time `json:"oldest_unacked,omitzero"` // commit time of a transaction
+	// WaitingSince is since when the sink acknowledged nothing; zero: nothing is in flight.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
-	// messages acknowledged since the process started
-	Published uint64 `json:"published"`
-	Paused    Pause  `json:"paused,omitzero"`
-	// when the session loop last turned; liveness
-	LastProgress time.Time `json:"last_progress"`
+	Published    uint64    `json:"published"` // messages acknowledged since the process started
+	Paused       Pause     `json:"paused,omitzero"`
+	LastProgress time.Time `json:"last_progress"`     // when the session last turned; liveness
 	Snapshot     Snapshot  `json:"snapshot,omitzero"` // of this process; zero: none
-	// of the last failover that this process went through; zero: none
-	Phantoms Phantoms `json:"phantoms,omitzero"`
+	Phantoms     Phantoms  `json:"phantoms,omitzero"` // of the last failover; zero: none
+}
+
+// State is a snapshot. Safe for concurrent use.
+func (r *Relay) State() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.state
+	if s := r.session; s != nil {
+		st.ReceivedLSN, st.AckedLSN = s.stream.ReceivedLSN(), s.window.ackedLSN()
+		st.ConfirmedFlushLSN = s.stream.ConfirmedFlushLSN()
+		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.load()
+		if st.InFlight > 0 {
+			st.WaitingSince = time.Unix(0, s.moved.Load())
+		}
+		st.Published += s.acknowledged.Load()
+		if st.LastProgress = time.Now(); !s.waits.Load() {
+			st.LastProgress = time.Unix(0, s.progress.Load())
+		}
+		st.LastCommit = r.recent.lastCommit()
+		r.state.LastCommit, r.state.LastProgress = st.LastCommit, st.LastProgress
+		r.state.ReceivedLSN, r.state.AckedLSN = st.ReceivedLSN, st.AckedLSN
+		r.state.ConfirmedFlushLSN = st.ConfirmedFlushLSN
+	} else if st.Phase != Halted && st.Phase != Stopped {
+		st.LastProgress = time.Now() // every wait outside a session is bounded
+	}
+	return st
+}
+
+func (r *Relay) enter(p Phase, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state.Phase != p {
+		r.state.Phase, r.state.Since = p, time.Now()
+	}
+	r.state.NextAttempt = time.Time{}
+	r.state.Error, r.state.Reason, r.state.Next = "", "", ""
+	if err != nil {
+		_, r.state.Reason = Classify(err, false)
+		r.state.Error, _, r.state.Next = r.parts.Explain(err, r.state)
+	}
+	r.parts.Metrics.Phase.Set(string(p))
+	setBool(r.parts.Metrics.Paused, p == Paused)
+}
+
+func setBool(g interface{ Set(float64) }, is bool) {
+	value := 0.0
+	if is {
+		value = 1
+	}
+	g.Set(value)
+}
+
+// keepGauges observes once a second until ctx ends.
+func (r *Relay) keepGauges(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.observe()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// observe brings the position gauges up to date.
+func (r *Relay) observe() {
+	st, m := r.State(), r.parts.Metrics
+	if st.ReceivedLSN > 0 {
+		m.ReceivedLSN.SetLSN(st.ReceivedLSN)
+		m.AckedLSN.SetLSN(st.AckedLSN)
+		m.ConfirmedFlushLSN.SetLSN(st.ConfirmedFlushLSN)
+	}
+	r.mu.Lock()
+	if s := r.session; s != nil {
+		received := s.stream.ReceivedBytes()
+		m.ReceivedBytes.Add(float64(received - r.counted))
+		r.counted = received
+	}
+	r.mu.Unlock()
+	m.InFlight.Set(float64(st.InFlight))
+	m.InFlightBytes.Set(float64(st.InFlightBytes))
+	m.LastProgress.SetTime(st.LastProgress)
+	setBool(m.Ready, st.Ready())
+	if st.OldestUnacked.IsZero() {
+		m.OldestUnacked.Clear()
+	} else {
+		m.OldestUnacked.SetTime(st.OldestUnacked)
+	}
 }

@@ -12,6 +12,14 @@ import (
 
 var anyTime = time.Unix(1_700_000_000, 0)
 
+// unfinished counts the transactions that the window remembers.
+func unfinished(w *window) (n int) {
+	for t := w.root.next; t != &w.root; t = t.next {
+		n++
+	}
+	return n
+}
+
 func TestWindow_AdvancesToTheEndOfADeliveredTransaction(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	tx := w.begin(anyTime)
@@ -47,7 +55,7 @@ func TestWindow_DoesNotPassAnOlderPendingTransaction(t *testing.T) {
 	require.Equal(t, pglogrepl.LSN(400), w.ackedLSN())
 }
 
-func TestWindow_IdlePositionsBehindAStallTakeOnePlace(t *testing.T) {
+func TestWindow_IdlePositionsBehindAStallTakeNoPlace(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
@@ -55,12 +63,12 @@ func TestWindow_IdlePositionsBehindAStallTakeOnePlace(t *testing.T) {
 	for lsn := pglogrepl.LSN(201); lsn < 5000; lsn++ {
 		w.idle(lsn)
 	}
-	require.Equal(t, uint64(2), w.next-w.first)
+	require.Equal(t, 1, unfinished(w))
 	w.done(tx, 1)
 	require.Equal(t, pglogrepl.LSN(4999), w.ackedLSN())
 }
 
-func TestWindow_EmptyTransactionsBehindAStallTakeOnePlace(t *testing.T) {
+func TestWindow_EmptyTransactionsBehindAStallTakeNoPlace(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
@@ -70,17 +78,18 @@ func TestWindow_EmptyTransactionsBehindAStallTakeOnePlace(t *testing.T) {
 		w.commit(lsn, false)
 		w.idle(lsn + 5)
 	}
-	require.Equal(t, uint64(2), w.next-w.first)
+	require.Equal(t, 1, unfinished(w))
 	w.done(tx, 1)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
 	w.visible(200, func(time.Time) {})
 	require.Equal(t, pglogrepl.LSN(4995), w.ackedLSN())
-	require.Zero(t, w.next-w.first)
+	require.Zero(t, unfinished(w))
 }
 
 func TestWindow_DeliveredTransactionsBehindAStuckOneTakeNoMemory(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	var stuck []uint64
+	var delivered uint64
 	end := pglogrepl.LSN(100)
 	for i := range 300_000 {
 		tx := w.begin(anyTime)
@@ -92,10 +101,11 @@ func TestWindow_DeliveredTransactionsBehindAStuckOneTakeNoMemory(t *testing.T) {
 			continue
 		}
 		w.done(tx, 1)
+		delivered = tx
 	}
-	require.Len(t, w.ring, longestRing)
-	require.Len(t, w.behind, len(stuck))
-	require.Panics(t, func() { w.done(stuck[0]+1, 1) }, "a second time")
+	require.Equal(t, len(stuck), unfinished(w))
+	require.Len(t, w.slots, len(stuck)+1, "the transactions that were delivered")
+	require.Panics(t, func() { w.done(delivered, 1) }, "a second time")
 	_, _, oldest := w.load()
 	require.Equal(t, anyTime, oldest)
 
@@ -106,7 +116,7 @@ func TestWindow_DeliveredTransactionsBehindAStuckOneTakeNoMemory(t *testing.T) {
 	require.Equal(t, pglogrepl.LSN(100+200_005*10), w.ackedLSN())
 	w.done(stuck[2], 1)
 	require.Equal(t, end, w.ackedLSN())
-	require.Zero(t, w.next-w.first)
+	require.Zero(t, unfinished(w))
 }
 
 func TestWindow_IdlePositionBelowTheSeedChangesNothing(t *testing.T) {
@@ -142,6 +152,11 @@ func TestWindow_MisuseOfOurOwnPanics(t *testing.T) {
 	require.True(t, w.tryAdd(1))
 	w.done(tx, 1)
 	require.Panics(t, func() { w.done(tx, 1) })
+	w.commit(1, false)
+	next := w.begin(anyTime)
+	require.True(t, w.tryAdd(1))
+	require.Panics(t, func() { w.done(tx, 1) }, "a message of another transaction is in its place")
+	w.done(next, 1)
 }
 
 func TestWindow_WaitMovedEndsWithItsContext(t *testing.T) {
@@ -197,7 +212,6 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 		const maxMessages, maxBytes = 6, 40
 		seed := pglogrepl.LSN(rapid.IntRange(1, 50).Draw(t, "seed"))
 		w := newWindow(seed, maxMessages, maxBytes)
-		w.ring, w.limit = make([]transaction, 2), 4 // so that it has to grow, and to leave some behind
 		model := &naive{seed: seed}
 		numbers := map[int]uint64{} // index in the model -> number in the window
 		lsn := seed
@@ -305,7 +319,7 @@ func TestWindow_HoldsNothingThatHadNoMessage(t *testing.T) {
 		w.commit(lsn, true)
 		require.Equal(t, lsn, w.ackedLSN())
 	}
-	require.Zero(t, w.next-w.first)
+	require.Zero(t, unfinished(w))
 	messages, _, _ := w.load()
 	require.Zero(t, messages)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Assignment is an entry of Config.Partitions: the operator's decision about the rows of a
-// relation of which PostgreSQL no longer reports whether it was a partition of an outbox table.
+// Assignment is the operator's decision about the rows of a relation of which PostgreSQL no longer
+// reports whether it was a partition of an outbox table: an entry of Config.Partitions.
 type Assignment struct {
 	Relation string        // schema-qualified, as it was when the rows were written
 	OID      uint32        // of the relation
@@ -18,14 +18,13 @@ type Assignment struct {
 	Table    string        // outbox table; empty: none, the rows are no events
 }
 
-// noTable stands for a relation that was no partition.
+// noTable is for a relation that was no partition.
 const noTable = "none"
 
 var assignmentText = regexp.MustCompile(
 	`^(.+?)@([0-9]+)(?:<=([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}))?\s*=\s*(.+)$`)
 
-// ParseAssignment reads "schema.name@OID = schema.table" or "schema.name@OID = none". The OID may
-// be followed by "<=LSN".
+// ParseAssignment reads "schema.name@OID = schema.table", or "= none"; "<=LSN" may follow the OID.
 func ParseAssignment(s string) (Assignment, error) {
 	m := assignmentText.FindStringSubmatch(s)
 	if m == nil {
@@ -76,14 +75,9 @@ func (c Config) Assignments() []Assignment {
 	return out
 }
 
-// validatePartitions reports every entry that is malformed, names an unknown table, or repeats
-// another.
+// validatePartitions reports entries that are malformed, name no known table, or repeat another.
 func (c Config) validatePartitions() (errs []error) {
-	type subject struct {
-		oid  uint32
-		upTo pglogrepl.LSN
-	}
-	seen := map[subject]string{}
+	seen := map[Assignment]string{} // by OID and UpTo
 	for _, s := range c.Partitions {
 		a, err := ParseAssignment(s)
 		switch {
@@ -94,7 +88,7 @@ func (c Config) validatePartitions() (errs []error) {
 			errs = append(errs, fmt.Errorf(
 				"replication.partitions: %q: table %s is not in replication.tables", s, a.Table))
 		}
-		key := subject{a.OID, a.UpTo}
+		key := Assignment{OID: a.OID, UpTo: a.UpTo}
 		if other, twice := seen[key]; twice {
 			errs = append(errs, fmt.Errorf(
 				"replication.partitions: %q and %q are about the same rows", other, s))

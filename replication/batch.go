@@ -6,9 +6,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Batch is all that one read brought, in WAL order. Its receiver calls Release when it no longer
-// needs the Events and their Values slices. The bytes that Values and Content point to stay valid
-// after that while the Event's Chunk is retained.
+// Batch is all that one read brought, in WAL order. After Release the Events and their Values
+// slices are used again; the bytes of Values and Content stay while the Event's Chunk is retained.
 type Batch struct {
 	Events []Event
 	arena  [][]byte    // room for the Values of Events
@@ -16,8 +15,8 @@ type Batch struct {
 	pool   chan *Batch // where it goes when it is released; nil: nowhere
 }
 
-// batches are those of a stream, used again and again. Not a sync.Pool, which the collector
-// empties: under load it runs many times a second.
+// batches are the free ones of a stream. The collector would empty a sync.Pool many times a
+// second.
 type batches chan *Batch
 
 // take gives an empty batch.
@@ -41,7 +40,7 @@ func (b *Batch) Release() {
 
 // reset empties the batch.
 func (b *Batch) reset() {
-	clear(b.Events) // drops references into chunks; what lies behind is clear already
+	clear(b.Events) // drops references into chunks; what is behind is clear already
 	clear(b.arena)
 	b.Events, b.arena = b.Events[:0], b.arena[:0]
 	b.releaseChunks()

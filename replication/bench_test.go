@@ -59,7 +59,7 @@ func backlog(t testing.TB, s shape, rows int) (*Stream, func() *Batch) {
 		source.data = append(source.data, carried(commitMessage(1<<40, 1<<40))...)
 	}
 	stream := &Stream{wire: newWire(io.Reader(source), 1<<20), decoder: newDecoder(), log: zerolog.Nop()}
-	require.NoError(t, stream.decoder.decode(relationMessage(16400, "public", "outbox", s.columns...), 0, &Batch{}))
+	require.NoError(t, stream.decoder.decode(relationMessage(16400, "public", "outbox", s.columns...), 0, 0, &Batch{}))
 	spare := make(batches, 1)
 	return stream, func() *Batch {
 		b := spare.take()

@@ -5,13 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// A read buffer is a chunk. It has one reference for each of its users, and they are retained and
-// released here alone:
+// A read buffer is a chunk. Each of its users has a reference, retained and released here alone:
 //
-//	wire     while it fills the chunk                         nextChunk
-//	Batch    while its Events are looked at                   retainChunk, releaseChunks
-//	message  from its window to its acknowledgement, since    Retain and Release, by relay/messages.go
-//	         key, value and headers alias the row
+//   wire     while it fills the chunk                    nextChunk
+//   Batch    while its Events are looked at              retainChunk, releaseChunks
+//   message  from window to acknowledgement, since key,  Retain and Release, by relay/messages.go
+//            value and headers alias the row
 //
 // At zero the chunk is filled with other rows. One that is never released is left to the
 // collector: a message that failed, which the sink may still read.
@@ -19,12 +18,10 @@ import (
 // chunkSize is how many bytes a chunk has. Large, so that a backlog is read with few system calls.
 const chunkSize = 256 << 10
 
-// chunksKept is how many free chunks are kept: more than are ever in flight with the default
-// limits.
+// chunksKept is how many free chunks are kept: more than the default limits have in flight.
 const chunksKept = 40
 
-// Chunk is a reference-counted read buffer. At zero it returns to its free list; a leaked
-// reference leaves it to the collector. The zero value is of no stream.
+// Chunk is a reference-counted read buffer. The zero value is of no stream.
 type Chunk struct {
 	bytes []byte
 	refs  atomic.Int32
@@ -32,7 +29,7 @@ type Chunk struct {
 }
 
 // Retain keeps the chunk as it is until Release. Call it only while another reference is known to
-// last, as an Event's Batch has until it is released. Safe for concurrent use, as Release is.
+// last, as that of an Event's Batch. Safe for concurrent use, as Release is.
 func (c *Chunk) Retain() { c.refs.Add(1) }
 
 // Release takes back one Retain. What points into the chunk must not be read afterwards.
@@ -84,8 +81,7 @@ type chunks struct {
 	free []*Chunk
 }
 
-// take returns a chunk of at least size bytes with one reference. The one used last comes first:
-// the processor may still have it.
+// take returns a chunk of at least size bytes with one reference. The one used last comes first.
 func (cs *chunks) take(size int) *Chunk {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

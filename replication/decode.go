@@ -2,6 +2,7 @@ package replication
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -14,27 +15,23 @@ func postgresTime(us int64) time.Time { return time.UnixMicro(us + postgresEpoch
 
 const (
 	maxColumns = 1600 // of a table, PostgreSQL's MaxHeapAttributeNumber
-	// Bytes of all relation messages that are remembered: those of tens of thousands of tables.
-	// The server says each once in a connection, so none can be forgotten.
+	// Of all relation messages. The server sends each once per connection: none can be forgotten.
 	maxRelationBytes = 32 << 20
 )
 
 // decoder turns pgoutput messages of protocol 1, or 2 without streaming, into events. It does no
-// I/O. Its state is the relation cache and the open transaction; a new connection needs a new
-// decoder.
-//
-// Message formats: PostgreSQL documentation, "Logical Replication Message Formats".
+// I/O. A new connection needs a new decoder. Formats: PostgreSQL documentation, "Logical
+// Replication Message Formats".
 type decoder struct {
 	relations map[uint32]*Relation
 	lengths   map[uint32]int // bytes of the message that described each of them
 	kept      int            // their sum, at most maxRelationBytes
 
-	transactionalOnly bool // see Config, as for witness
-	witness           bool
+	transactionalOnly bool // as in Config
+	witness           bool // as in Config
 	unread            bool // no logical message is an event
 
-	// The open transaction, as of its Begin. An empty one leaves this package as Idle, so Begin is
-	// held back until the first row.
+	// The open transaction. An empty one becomes Idle, so its Begin waits for the first row.
 	open    bool // between a Begin and its Commit on the wire
 	begun   bool // the Begin event has been emitted
 	xid     uint32
@@ -48,17 +45,20 @@ func newDecoder() *decoder {
 	return &decoder{relations: map[uint32]*Relation{}, lengths: map[uint32]int{}}
 }
 
-// decode appends to b what one pgoutput message means. sent is when the server sent it, in
-// microseconds by PostgreSQL's count.
-func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
+// decode appends to b what one pgoutput message means. sent is by the server, in microseconds.
+// over is the length of one that was too long, of which msg is the beginning; else 0.
+func (d *decoder) decode(msg []byte, over, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
 	}
-	c := cursor{rest: msg[1:]}
+	c := cursor{rest: msg[1:], over: over}
+	if over > 0 && !strings.Contains("IUMDT", string(msg[:1])) {
+		return fmt.Errorf("%w: message %q of %d bytes", ErrProtocol, msg[0], over)
+	}
 	switch msg[0] {
 	case 'B':
-		d.lsn, d.time, d.xid = pglogrepl.LSN(c.uint64()), postgresTime(int64(c.uint64())),
-			c.uint32()
+		d.lsn, d.time = pglogrepl.LSN(c.uint64()), postgresTime(int64(c.uint64()))
+		d.xid = c.uint32()
 		if d.open {
 			return fmt.Errorf("%w: begin inside the transaction that commits at %s", ErrProtocol,
 				d.lsn)
@@ -76,8 +76,7 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 			break
 		}
 		if d.begun {
-			e := b.next()
-			e.Kind, e.XID, e.LSN, e.Time = Commit, d.xid, end, d.time
+			d.event(b, Commit).LSN = end
 		} else {
 			b.idle(end)
 		}
@@ -85,7 +84,7 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	case 'I':
 		return d.insert(&c, b)
 	case 'M':
-		return d.logical(&c, sent, 0, b)
+		return d.logical(&c, sent, b)
 	case 'R':
 		return d.relation(&c)
 	case 'U': // not published by our publication, as what follows; another publication may
@@ -99,47 +98,27 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	return c.err(msg[0])
 }
 
-// beginning appends the event of a message that was too long, of which only the beginning is
-// there. over is the length of the whole.
-func (d *decoder) decodeTruncated(msg []byte, over, sent int64, b *Batch) error {
-	if len(msg) == 0 {
-		return fmt.Errorf("%w: empty", ErrProtocol)
-	}
-	c := cursor{rest: msg[1:]}
-	switch msg[0] {
-	case 'I', 'U':
-		rel, err := d.described(&c)
-		if err != nil {
-			return err
-		}
-		kind, values := Insert, b.values(len(rel.Columns))
-		clear(values)
-		if msg[0] == 'U' {
-			// its old row stands in front: which columns are whole is not worth knowing
-			kind = Update
-		} else if err := leading(&c, rel, values); err != nil {
-			return err
-		}
-		d.begin(b)
-		b.add(Event{Kind: kind, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time,
-			Relation: rel, Values: values, Oversize: over})
-		d.index++
-	case 'M':
-		return d.logical(&c, sent, over, b)
-	case 'D', 'T':
-		d.ignored++
-	default:
-		return fmt.Errorf("%w: message %q of %d bytes", ErrProtocol, msg[0], over)
-	}
-	return nil
-}
-
+// begin appends the Begin of the open transaction, once.
 func (d *decoder) begin(b *Batch) {
 	if !d.begun {
-		e := b.next()
-		e.Kind, e.XID, e.LSN, e.Time = Begin, d.xid, d.lsn, d.time
+		d.event(b, Begin)
 		d.begun = true
 	}
+}
+
+// next appends the next row or message of the open transaction.
+func (d *decoder) next(b *Batch, kind Kind) *Event {
+	d.begin(b)
+	e := d.event(b, kind)
+	e.Index = d.index
+	d.index++
+	return e
+}
+
+func (d *decoder) event(b *Batch, kind Kind) *Event {
+	e := b.next()
+	e.Kind, e.XID, e.LSN, e.Time = kind, d.xid, d.lsn, d.time
+	return e
 }
 
 func (d *decoder) insert(c *cursor, b *Batch) error {
@@ -154,20 +133,22 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 	if err != nil {
 		return err
 	}
-	d.begin(b)
-	e := b.next()
-	e.Kind, e.XID, e.Index, e.LSN, e.Time, e.Relation, e.Values = Insert, d.xid, d.index, d.lsn,
-		d.time, rel, values
-	d.index++
+	e := d.next(b, Insert)
+	e.Relation, e.Values, e.Oversize = rel, values, c.over
 	return nil
 }
 
-// update reads a changed row. The old one precedes it if its key changed ('K', nothing but the key
-// in it) or if the replica identity is full ('O').
+// update reads a changed row, after the old one if its key changed (K) or all of it is known (O).
 func (d *decoder) update(c *cursor, b *Batch) error {
 	rel, err := d.described(c)
 	if err != nil {
 		return err
+	}
+	if c.over > 0 { // its old row comes first: which columns are whole is not worth knowing
+		e := d.next(b, Update)
+		e.Relation, e.Values, e.Oversize = rel, b.values(len(rel.Columns)), c.over
+		clear(e.Values)
+		return nil
 	}
 	tuple := c.byte()
 	var old, whole [][]byte
@@ -187,10 +168,8 @@ func (d *decoder) update(c *cursor, b *Batch) error {
 	if err != nil {
 		return err
 	}
-	d.begin(b)
-	b.add(Event{Kind: Update, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel,
-		Values: values, Old: old})
-	d.index++
+	e := d.next(b, Update)
+	e.Relation, e.Values, e.Old = rel, values, old
 	return nil
 }
 
@@ -216,50 +195,49 @@ func (d *decoder) notNew(c *cursor, rel *Relation, typ byte) error {
 	return fmt.Errorf("%w: message %q of %s without a new tuple", ErrProtocol, typ, rel)
 }
 
-// logical reads a logical message, or the beginning of one with over bytes. One that is not
-// transactional stands between transactions, where the WAL has it, and is a transaction of its own
-// here. Its position is where its WAL record ends, and confirmed as it stands: not one byte more,
-// since the commit record of a transaction can begin right there, and that transaction would then
-// never be sent.
-func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
+// logical reads a logical message, or the beginning of one. One between
+// transactions is a transaction of its own here. Its position is where its WAL record ends, and
+// is confirmed without one byte more: the commit record of a transaction can begin right there,
+// and that transaction would then never be sent.
+func (d *decoder) logical(c *cursor, sent int64, b *Batch) error {
 	transactional := c.byte()&1 != 0
 	lsn := pglogrepl.LSN(c.uint64())
 	prefix := c.cstring()
 	length := int(c.uint32())
 	var content []byte
-	if over == 0 {
+	if c.over == 0 {
 		content = c.bytes(length)
 	}
 	if c.failed {
 		return c.err('M')
 	}
-	unread, alone := d.unread || !transactional && d.transactionalOnly, !transactional && !d.open
-	at := postgresTime(sent) // one that stands alone has no commit time
-	switch {
-	case transactional && !d.open:
+	if transactional && !d.open {
 		return fmt.Errorf("%w: transactional message outside of a transaction", ErrProtocol)
-	case unread && alone && !d.witness:
-		b.idle(lsn)
-	case alone:
-		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
-		if !unread {
-			b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content,
-				Oversize: over})
-		}
-		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
-	case unread && transactional:
-		d.begin(b)
 	}
+	unread := d.unread || !transactional && d.transactionalOnly
 	if unread {
 		d.ignored++
 	}
-	if unread || alone {
+	if !transactional && !d.open {
+		at := postgresTime(sent) // it has no commit time
+		if unread && !d.witness {
+			b.idle(lsn)
+			return nil
+		}
+		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
+		if !unread {
+			b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content,
+				Oversize: c.over})
+		}
+		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
 		return nil
 	}
-	d.begin(b)
-	b.add(Event{Kind: Message, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time,
-		Prefix: prefix, Content: content, Oversize: over})
-	d.index++
+	if !unread {
+		e := d.next(b, Message)
+		e.Prefix, e.Content, e.Oversize = prefix, content, c.over
+	} else if transactional {
+		d.begin(b)
+	}
 	return nil
 }
 

@@ -109,7 +109,7 @@ func decodeAll(t *testing.T, d *decoder, messages ...[]byte) []Event {
 	t.Helper()
 	b := &Batch{}
 	for _, m := range messages {
-		require.NoError(t, d.decode(m, sentAt, b))
+		require.NoError(t, d.decode(m, 0, sentAt, b))
 	}
 	return b.Events
 }
@@ -226,7 +226,7 @@ func TestDecoder_RefusesWhatCannotBe(t *testing.T) {
 			d, b := newDecoder(), &Batch{}
 			var err error
 			for _, m := range messages {
-				if err = d.decode(m, sentAt, b); err != nil {
+				if err = d.decode(m, 0, sentAt, b); err != nil {
 					break
 				}
 			}
@@ -294,7 +294,7 @@ func TestDecoder_EveryTruncationIsAnError(t *testing.T) {
 			d, b := newDecoder(), &Batch{}
 			d.relations[1] = &Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: make([]Column, 2)}
 			d.open = whole[0] != 'B'
-			require.ErrorIs(t, d.decode(whole[:n], sentAt, b), ErrProtocol, "%q cut to %d bytes", whole, n)
+			require.ErrorIs(t, d.decode(whole[:n], 0, sentAt, b), ErrProtocol, "%q cut to %d bytes", whole, n)
 			require.Empty(t, b.Events)
 		}
 	}
@@ -313,9 +313,9 @@ func FuzzDecode(f *testing.F) {
 		d.relations[1] = &Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: make([]Column, 2)}
 		for _, open := range []bool{false, true} {
 			d.open, d.begun = open, false
-			err := d.decode(msg, sentAt, b)
+			err := d.decode(msg, 0, sentAt, b)
 			d.open, d.begun = open, false
-			_ = d.decodeTruncated(msg, 1<<20, sentAt, b)
+			_ = d.decode(msg, 1<<20, sentAt, b)
 			for _, e := range b.Events {
 				if (e.Kind == Insert || e.Kind == Update) && len(e.Values) != len(e.Relation.Columns) {
 					t.Fatalf("row with %d values of %d columns, error %v", len(e.Values), len(e.Relation.Columns), err)
@@ -327,13 +327,13 @@ func FuzzDecode(f *testing.F) {
 
 func BenchmarkDecode_Insert(b *testing.B) {
 	d, batch := newDecoder(), &Batch{}
-	require.NoError(b, d.decode(beginMessage(1, commitTime, 1), sentAt, batch))
-	require.NoError(b, d.decode(relationMessage(1, "public", "outbox", "id", "aggregatetype", "aggregateid", "type", "payload"), sentAt, batch))
+	require.NoError(b, d.decode(beginMessage(1, commitTime, 1), 0, sentAt, batch))
+	require.NoError(b, d.decode(relationMessage(1, "public", "outbox", "id", "aggregatetype", "aggregateid", "type", "payload"), 0, sentAt, batch))
 	row := insertMessage(1, "da8d6de6-3b77-45ff-8f44-57db55a7a06c", "User", "10711fa5", "UserCreated", `{"a": 1, "b": "some text of the usual length"}`)
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		if err := d.decode(row, sentAt, batch); err != nil {
+		if err := d.decode(row, 0, sentAt, batch); err != nil {
 			b.Fatal(err)
 		}
 		if n++; n%500 == 0 {

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -23,14 +24,12 @@ var (
 	ErrNotPostgreSQL   = errors.New("server is not PostgreSQL")
 	ErrUndecodable     = errors.New("server can't decode a row")
 	ErrTooManyTables   = errors.New("publication has too many wide tables")
-	// ErrUnassigned is of a row that came with the stream, not of the stream: see
-	// slot.UnassignedError.
+	// ErrUnassigned is of a row, not of the stream: see slot.UnassignedError.
 	ErrUnassigned = errors.New("which table a row belongs to is not known")
 )
 
-// RowTooLargeError says that a row is longer than replication.max_row_bytes. It was not buffered:
-// the stream hands on an event with Oversize, and who takes it decides. The stream itself ends
-// with it for what is no row and may not be that long.
+// RowTooLargeError: a row is longer than replication.max_row_bytes. Run hands over an event with
+// Oversize instead; the stream ends with the error only for what is no row.
 type RowTooLargeError struct{ Bytes, Max int64 }
 
 func (e *RowTooLargeError) Error() string {
@@ -38,8 +37,7 @@ func (e *RowTooLargeError) Error() string {
 		e.Max)
 }
 
-// Hint is the setting with which the row would be taken: the next power of two, in MiB, up to
-// PostgreSQL's own limit for a row.
+// Hint is the setting with which the row is taken: the next power of two, at most 1 GiB.
 func (e *RowTooLargeError) Hint() string {
 	limit := int64(1 << 20)
 	for limit < e.Bytes && limit < 1<<30 {
@@ -50,40 +48,34 @@ func (e *RowTooLargeError) Hint() string {
 
 // startError gives an error of start-up its sentinel, by SQLSTATE, never by text.
 func startError(err error) error {
-	switch postgres.SQLState(err) {
-	case "42704": // undefined_object: at this point only the slot can be meant
-		return fmt.Errorf("%w: %w", ErrSlotMissing, err)
-	// object_not_in_prerequisite_state: invalidated, or not of this database or plugin
-	case "55000":
-		return fmt.Errorf("%w: %w", ErrSlotLost, err)
-	}
-	return serverError(err)
+	return withSentinel(err, map[string]error{
+		"42704": ErrSlotMissing, // undefined_object: only the slot can be meant
+		"55000": ErrSlotLost,    // invalidated, or not of this database or plugin
+	})
 }
 
-// streamError gives an error of the running stream its sentinel. While streaming, 42704 means the
-// publication: the slot is held by this connection and can't be dropped.
+// streamError gives an error of the running stream its sentinel.
 func streamError(err error) error {
-	switch postgres.SQLState(err) {
-	case "42704":
-		return fmt.Errorf("%w: %w", ErrPublicationMissing, err)
-	case "XX000", "54000", // internal_error, program_limit_exceeded: a row above 1 GB in text form
-		// untranslatable_character, character_not_in_repertoire: not to be had in UTF-8
-		"22P05", "22021":
-		return fmt.Errorf("%w: %w", ErrUndecodable, err)
-	}
-	return serverError(err)
+	return withSentinel(err, map[string]error{
+		"42704": ErrPublicationMissing, // the slot is used by this connection: it cannot be meant
+		"XX000": ErrUndecodable,        // internal_error: a row above 1 GB in text form
+		"54000": ErrUndecodable,        // program_limit_exceeded: the same
+		"22P05": ErrUndecodable,        // untranslatable_character: there is none in UTF-8
+		"22021": ErrUndecodable,        // character_not_in_repertoire: the same
+	})
 }
 
-func serverError(err error) error {
-	switch postgres.SQLState(err) {
-	case "55006": // object_in_use
-		return fmt.Errorf("%w: %w", ErrSlotInUse, err)
-	case "42501": // insufficient_privilege
-		return fmt.Errorf("%w: %w", ErrPermission, err)
-	case "57P01": // admin_shutdown: also what an invalidated slot's walsender says
-		return fmt.Errorf("%w: %w", ErrTerminated, err)
-	case "57P03": // cannot_connect_now
-		return fmt.Errorf("%w: %w", ErrServerStopping, err)
+var sentinels = map[string]error{
+	"55006": ErrSlotInUse,      // object_in_use
+	"42501": ErrPermission,     // insufficient_privilege
+	"57P01": ErrTerminated,     // admin_shutdown: also what an invalidated slot's walsender says
+	"57P03": ErrServerStopping, // cannot_connect_now
+}
+
+func withSentinel(err error, known map[string]error) error {
+	state := postgres.SQLState(err)
+	if sentinel := cmp.Or(known[state], sentinels[state]); sentinel != nil {
+		return fmt.Errorf("%w: %w", sentinel, err)
 	}
 	return err
 }

@@ -6,36 +6,29 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Kind says which of its fields an Event carries.
+// Kind is what an Event is, and which of its fields are set.
 type Kind uint8
 
-// The six things that leave this package. Within one connection they arrive in WAL order: Begin,
-// any number of Insert, Update and Message, Commit; an Idle stands between transactions, never
-// inside one.
+// The kinds. Within one connection they arrive in WAL order: Begin, any number of Insert, Update
+// and Message, Commit. An Idle comes between transactions.
 const (
-	// Begin opens a transaction: LSN is the commit LSN, Time the commit time, XID the transaction
-	// id.
+	// Begin opens a transaction: LSN is the commit LSN, Time the commit time.
 	Begin Kind = iota + 1
-	// Insert is one new row: Relation and Values. LSN, Index, Time and XID repeat those of its
-	// transaction.
+	// Insert is one new row: Relation and Values.
 	Insert
-	// Update is one changed row, of a publication that has updates in it: Relation, Values and
-	// Old. A column that the server left out holds Unchanged.
+	// Update is one changed row: Relation, Values and Old. Values may be Unchanged.
 	Update
-	// Message is one logical decoding message: Prefix and Content. LSN, Index, Time and XID repeat
-	// those of its transaction. One that is not transactional has a transaction to itself: its
-	// position, the end of its WAL record, stands for commit LSN and end, and when it was sent for
-	// the commit time.
+	// Message is one logical decoding message: Prefix and Content. One that is not transactional
+	// has a transaction to itself: LSN is the end of its WAL record, Time when it was sent.
 	Message
-	// Commit closes the transaction: LSN is the commit end, the only position that is ever
-	// acknowledged.
+	// Commit closes the transaction: LSN is its end, the only position that is acknowledged.
 	Commit
 	// Idle is a transaction with no rows: everything before LSN that concerns us has been sent.
 	Idle
 )
 
-// Event is one step of the stream. Byte slices point into Chunk: they stay as they are until the
-// Batch is released, and then while the chunk is retained. They must not be modified.
+// Event is one step of the stream. Byte slices are valid until the Batch is released, and then
+// while Chunk is retained. They must not be modified.
 type Event struct {
 	Kind Kind
 	XID  uint32
@@ -44,40 +37,37 @@ type Event struct {
 	LSN      pglogrepl.LSN // what it is the position of depends on Kind
 	Time     time.Time     // commit time, by the server's clock
 	Relation *Relation     // Insert, Update
-	// Insert, Update: one per Relation.Columns in text format; nil is NULL, empty is the empty
-	// string
+	// one per Relation.Columns in text format; nil is NULL, empty is the empty string
 	Values [][]byte
-	// Update: the row before, of which nothing but its replica identity may be known; nil: that
-	// did not change
+	// the row before an Update, perhaps no more than its key; nil: that did not change
 	Old     [][]byte
 	Prefix  string // Message
 	Content []byte // Message
-	// Oversize is the length in bytes of an Insert, Update or Message that was longer than
-	// Config.MaxRowBytes and was not kept. Of an Insert, Values holds the leading columns that
-	// were read whole, and nil for the others; of an Update none; of a Message the Prefix is
-	// known. Zero for every other event. It may be of a table, or have a prefix, that is none of
+	// Oversize is the length in bytes of a row or message that was longer than Config.MaxRowBytes
+	// and was not kept; else zero. Values has the leading columns of an Insert that were read
+	// whole, and nil for the others; a Message has its Prefix. It may be of a table that is not
 	// ours.
 	Oversize int64
-	// Bytes is what was read for the event, and since the one before it, as far as that may lie in
-	// the same buffer, which is about ChunkBytes: a reader that keeps a value of the row keeps all
-	// of that in memory.
+	// Bytes is what was read since the event before it, as far as that is in one buffer of about
+	// ChunkBytes: a reader that keeps a value of the row keeps all of that in memory.
 	Bytes int
-	Chunk *Chunk // that Values, Old and Content lie in; nil for who makes an Event himself
+	Chunk *Chunk // of the bytes of Values, Old and Content; nil if there is none to retain
 }
+
+// isRow reports whether the event is what a router takes.
+func (e *Event) isRow() bool { return e.Kind == Insert || e.Kind == Update || e.Kind == Message }
 
 // ChunkBytes is how much is read into one buffer, if no message is longer.
 const ChunkBytes = chunkSize
 
-// Unchanged stands for a value that the server left out of an update, as it was not changed and is
-// stored out of line. Compare with IsUnchanged.
+// Unchanged stands for a value that the server left out of an update. Compare with IsUnchanged.
 var Unchanged = []byte("__debezium_unavailable_value")
 
 // IsUnchanged reports whether a value is Unchanged itself, not a text that is equal.
 func IsUnchanged(value []byte) bool { return len(value) > 0 && &value[0] == &Unchanged[0] }
 
-// Relation is a table as the server described it before the first row of that shape. The server
-// sends it again, and a new *Relation is made, when the shape changes: compare pointers. It is
-// immutable.
+// Relation is a table as the server described it before the first row of that shape. A new one is
+// made when the shape changes: compare pointers. It is immutable.
 type Relation struct {
 	OID       uint32
 	Namespace string
@@ -88,8 +78,7 @@ type Relation struct {
 // String is the schema-qualified name, unquoted.
 func (r *Relation) String() string { return r.Namespace + "." + r.Name }
 
-// Column is a column of a Relation, in the table's order. Generated and dropped columns are not
-// among them.
+// Column is a column of a Relation, in the table's order, without generated and dropped ones.
 type Column struct {
 	Name    string
 	TypeOID uint32

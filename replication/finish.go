@@ -4,30 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Finish ends the stream after Run has returned: it keeps the connection alive until drained is
-// closed or ctx ends, sends the final status, and closes. It returns nil only if the server has
-// read that status: the slot then stands at ConfirmedFlushLSN.
+// Finish ends the stream after Run has returned: it sends statuses until drained is closed or ctx
+// ends, then the final one, and closes. It returns nil only if the server has read that one.
 func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	defer s.conn.Conn().Close()
-	tick := time.NewTicker(s.schedule.interval)
-	defer tick.Stop()
-	for waiting := true; waiting; {
-		select {
-		case <-drained:
-			waiting = false
-		case <-ctx.Done():
-			waiting = false
-		case now := <-tick.C:
-			if err := s.sendStatus(now); err != nil {
-				return err
-			}
-		}
+	if err := s.sendStatuses(s.schedule.interval, drained, ctx.Done()); err != nil {
+		return err
 	}
 	if err := s.sendStatus(s.now()); err != nil {
 		return err
@@ -39,69 +27,65 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	return s.awaitEnd(ctx)
 }
 
-// Abandon is Finish for a connection that the server has dropped unnoticed: no status would be
-// read or answered.
+// Abandon is Finish for a connection that the server has dropped: it would read no status.
 func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
 
-// holdInterval is below every wal_sender_timeout that anybody sets.
-const holdInterval = 300 * time.Millisecond
-
-// KeepAlive sends statuses until done is closed, while the caller is not ready to Run. They
-// confirm what the slot has.
+// KeepAlive confirms what the slot has, until done is closed, while the caller prepares to Run.
 func (s *Stream) KeepAlive(done <-chan struct{}) {
-	tick := time.NewTicker(min(s.schedule.interval, holdInterval))
+	// Run or Finish reports the error.
+	_ = s.sendStatuses(min(s.schedule.interval, keepAliveInterval), done, nil)
+}
+
+// sendStatuses sends one each interval, until one of two channels is closed.
+func (s *Stream) sendStatuses(interval time.Duration, done, ended <-chan struct{}) error {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-done:
-			return
+			return nil
+		case <-ended:
+			return nil
 		case now := <-tick.C:
-			if s.sendStatus(now) != nil {
-				return // Run or Finish reports it
+			if err := s.sendStatus(now); err != nil {
+				return err
 			}
 		}
 	}
 }
 
-// How long the server gets to answer CopyDone. It may be in the middle of sending a large
-// transaction, or on a machine that is busy.
-const endTimeout = 5 * time.Second
-
-// The same when the time to drain is over, or after a second signal.
-const endTimeoutBrief = 2 * time.Second
+const (
+	// How long the server, which may be sending a large transaction, gets to answer CopyDone.
+	endTimeout = 5 * time.Second
+	// The same when the time to drain is over, or after a second signal.
+	endTimeoutBrief = 2 * time.Second
+	// Below every wal_sender_timeout in use.
+	keepAliveInterval = 300 * time.Millisecond
+)
 
 // awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data
 // would reset the connection and could throw away the final status with it.
 func (s *Stream) awaitEnd(ctx context.Context) error {
-	if err := s.conn.Conn().SetReadDeadline(s.now().Add(endTimeout)); err != nil {
+	timeout := func(d time.Duration) error { return s.conn.Conn().SetReadDeadline(s.now().Add(d)) }
+	if err := timeout(endTimeout); err != nil {
 		return fmt.Errorf("end replication stream: %w", err)
 	}
-	defer context.AfterFunc(ctx, func() {
-		_ = s.conn.Conn().
-			SetReadDeadline(s.now().Add(endTimeoutBrief))
-	})()
+	defer context.AfterFunc(ctx, func() { _ = timeout(endTimeoutBrief) })()
 	for {
 		typ, _, _, ok, err := s.wire.next()
 		switch {
-		case err != nil:
-			return fmt.Errorf("end replication stream: %w", err)
 		case ok && (typ == 'C' || typ == 'E'):
-			return s.terminate()
-		case ok:
-			continue
+			s.conn.Frontend().Send(&pgproto3.Terminate{})
+			_ = s.conn.Frontend().Flush() // courtesy: the server has everything it needs
+			return nil
+		case err == nil && !ok:
+			err = s.wire.fill()
 		}
-		if err := s.wire.fill(); err != nil {
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				return errors.New("end replication stream: no answer from the server in time")
-			}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return errors.New("end replication stream: no answer from the server in time")
+		}
+		if err != nil {
 			return fmt.Errorf("end replication stream: %w", err)
 		}
 	}
-}
-
-func (s *Stream) terminate() error {
-	s.conn.Frontend().Send(&pgproto3.Terminate{})
-	_ = s.conn.Frontend().Flush() // courtesy: the server has everything it needs
-	return nil
 }

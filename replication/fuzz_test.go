@@ -90,7 +90,7 @@ func FuzzRelations(f *testing.F) {
 			msg := s.message()
 			whole := bytes.Clone(msg)
 			before := len(b.Events)
-			err := d.decode(msg, sentAt, b)
+			err := d.decode(msg, 0, sentAt, b)
 			if !bytes.Equal(msg, whole) {
 				t.Fatal("the message was written to")
 			}

@@ -10,31 +10,27 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// LastEvent is how far somebody else has published what a slot sends: this event, and all that the
-// server sent before it.
+// LastEvent is how far another reader has published what a slot sends: up to this event.
 type LastEvent struct {
 	Type byte          // pgoutput's letter for the message: B, C, I, U, D, T or M
 	XID  uint32        // of its transaction; zero: a message outside of one
 	LSN  pglogrepl.LSN // at which the server sent it
-	// Count is how many rows with this LSN were published, if the LSN is that of several; zero: at
-	// least one.
+	// Count is how many rows with this LSN were published; zero: at least one.
 	Count int64
 	// BeginCounts: in Count, the Begin is a row too if it has this LSN.
 	BeginCounts bool
 }
 
-// ends tells whether the LSN is the end of all that the event is part of.
+// ends reports whether the LSN is the end of the transaction of the event.
 func (e LastEvent) ends() bool { return e.Type == 'C' || e.Type == 'M' && e.XID == 0 }
 
 // Handover is where a slot goes from one reader to the next.
 type Handover struct {
-	Confirmed pglogrepl.LSN // where the slot stands
-	// LSN is where it can be moved to: a commit end up to which everything was published. Equal to
-	// Confirmed: nowhere.
+	Confirmed pglogrepl.LSN // position of the slot
+	// LSN is where it can be moved to: a commit end up to which everything was published.
 	LSN       pglogrepl.LSN
 	Published int // events up to LSN that were published and are not sent again
-	// events behind LSN that were published and are sent again: the transaction of the last event
-	// has more than was published
+	// published events behind LSN that are sent again: part of a transaction
 	Again int
 }
 
@@ -44,10 +40,10 @@ var (
 	ErrEventBehind   = errors.New("slot stands behind the last published event already")
 )
 
-// FindHandover reads what the slot would send, without confirming anything, until it has found the
-// transaction of the last event published, at most up to where the server writes now. routed tells
-// which events are published at all. The slot must not be in use. Errors wrap the sentinels of
-// this package or are pgconn's.
+// FindHandover reads what the slot would send, confirming nothing, up to the transaction of the
+// last event, at most to where the server writes now. routed reports whether an event is
+// published. The slot must not be in use. Errors wrap the sentinels of this package or are
+// pgconn's.
 func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, last LastEvent,
 	routed func(*Event) bool,
 	log zerolog.Logger) (Handover, error) {
@@ -82,7 +78,7 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 		last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
 }
 
-// finder follows the stream. What it knows of a transaction becomes part of found at the Commit.
+// finder follows the stream. Its counts of a transaction become part of found at the Commit.
 type finder struct {
 	last   LastEvent
 	routed func(*Event) bool
@@ -145,8 +141,7 @@ func (f *finder) event(at pglogrepl.LSN, typ byte, events []Event) {
 // want is how many rows at the LSN of the last event were published.
 func (f *finder) want() int64 {
 	n := f.last.Count
-	switch f.last.Type {
-	case 'T', 'M': // each has an LSN of its own
+	if f.last.Type == 'T' || f.last.Type == 'M' { // each has an LSN of its own
 		return 1
 	}
 	if n > 1 && f.last.BeginCounts && f.begin == f.last.LSN {
@@ -157,11 +152,8 @@ func (f *finder) want() int64 {
 
 func (f *finder) count(events []Event) (n int) {
 	for i := range events {
-		switch events[i].Kind {
-		case Insert, Update, Message:
-			if f.routed(&events[i]) {
-				n++
-			}
+		if events[i].isRow() && f.routed(&events[i]) {
+			n++
 		}
 	}
 	return n

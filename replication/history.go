@@ -3,21 +3,20 @@ package replication
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
 )
 
-// Identity tells one database cluster, and one branch of its history, from another, and how far
-// that has come.
+// Identity is a database cluster, a branch of its history, and how far that has come.
 type Identity struct {
 	SystemID      string
 	Timeline      int32
 	ServerVersion string
 	WrittenLSN    pglogrepl.LSN // the server's own position: everything before it is on its disk
-	// the timelines before Timeline, the oldest first; empty on the first one, or if the server
-	// could not tell
+	// the timelines before Timeline, oldest first; empty if the server could not tell
 	History []Switch
 }
 
@@ -29,31 +28,26 @@ type Switch struct {
 	Reason string // as the server noted it: where recovery ended
 }
 
-// Place is a position in the WAL with the history it belongs to: LSNs are used again after a
-// failover or a restore, and mean something else.
+// Place is a position in the WAL with its history: LSNs are used again after a failover.
 type Place struct {
 	SystemID string
 	Timeline int32
 	LSN      pglogrepl.LSN
 }
 
-// Descent says how a server's history relates to a place that was known before.
+// Descent is how a server's history relates to a place that was known before.
 type Descent int
 
 // The ways in which it can. Only after Continued everything before the place is still there.
 const (
-	Continued Descent = iota // the history leads through the place
-	// a server was promoted that did not have everything: the fork lies before the place
-	Forked
-	// the same, but an operator chose where: recovery to an earlier point
-	Restored
-	// the place is of the server's own timeline, and the server has not come so far
-	Rewound
-	OlderBranch  // the server is on a timeline before that of the place
-	OtherCluster // another system identifier
-	// the history leads through the position, but not through the transaction that ended there
-	Diverged
-	NotKnown // a newer timeline, and the server cannot tell where it begins
+	Continued    Descent = iota // the history leads through the place
+	Forked                      // a server without everything was promoted: fork < place
+	Restored                    // the same, where an operator chose: recovery to an earlier point
+	Rewound                     // the server has not come so far on the place's timeline
+	OlderBranch                 // the server is on a timeline before that of the place
+	OtherCluster                // another system identifier
+	Diverged                    // the transaction that ended at the place is not in the history
+	NotKnown                    // a newer timeline, and the server cannot tell where it begins
 )
 
 func (d Descent) String() string {
@@ -61,9 +55,8 @@ func (d Descent) String() string {
 		"other_cluster", "diverged", "not_known"}[d]
 }
 
-// Continues reports whether the history of the server leads through a place that was known before.
-// Unless it does, fork is the position from which on what was read there is not part of it; zero
-// where that is not known.
+// Continues compares the server's history with a place that was known before. fork is from where
+// on what was read there is not part of it; zero if that is not known.
 func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 	switch {
 	case p.SystemID != id.SystemID:
@@ -96,45 +89,31 @@ func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 	return Forked, left.LSN
 }
 
-// chosen reports whether recovery ended where a person wanted, not where there was no more WAL.
-// These words are part of the file format since PostgreSQL 9; a promoted standby writes "no
-// recovery target specified".
+// chosen reports whether a person chose where recovery ended. These words are part of the file
+// format since PostgreSQL 9; a promoted standby writes "no recovery target specified".
 func (s Switch) chosen() bool {
-	for _, prefix := range []string{"before ", "after ", "at restore point ",
-		"reached consistency"} {
-		if strings.HasPrefix(s.Reason, prefix) {
-			return true
-		}
-	}
-	return false
+	chosen := []string{"before ", "after ", "at restore point ", "reached consistency"}
+	begins := func(prefix string) bool { return strings.HasPrefix(s.Reason, prefix) }
+	return slices.ContainsFunc(chosen, begins)
 }
 
-// parseHistory reads a timeline history file: lines of timeline, LSN and reason with tabs between,
-// and comments.
+// parseHistory reads a timeline history file: timeline, LSN and reason with tabs between,
+// comments.
 func parseHistory(file []byte) ([]Switch, error) {
 	var history []Switch
 	for line := range bytes.Lines(file) {
 		text, _, _ := strings.Cut(string(line), "#")
-		fields := strings.SplitN(strings.TrimSpace(text), "\t", 3)
-		if fields[0] == "" {
+		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		if len(fields) < 2 {
+		first, rest, _ := strings.Cut(text, "\t")
+		at, reason, _ := strings.Cut(rest, "\t")
+		timeline, err := strconv.ParseInt(first, 10, 32)
+		lsn, lsnErr := pglogrepl.ParseLSN(strings.TrimSpace(at))
+		if err != nil || lsnErr != nil {
 			return nil, fmt.Errorf("%w: timeline history has the line %q", ErrProtocol, text)
 		}
-		timeline, err := strconv.ParseInt(fields[0], 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("%w: timeline history has the line %q", ErrProtocol, text)
-		}
-		lsn, err := pglogrepl.ParseLSN(strings.TrimSpace(fields[1]))
-		if err != nil {
-			return nil, fmt.Errorf("%w: timeline history has the line %q", ErrProtocol, text)
-		}
-		s := Switch{Timeline: int32(timeline), LSN: lsn}
-		if len(fields) == 3 {
-			s.Reason = strings.TrimSpace(fields[2])
-		}
-		history = append(history, s)
+		history = append(history, Switch{int32(timeline), lsn, strings.TrimSpace(reason)})
 	}
 	return history, nil
 }

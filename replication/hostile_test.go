@@ -297,17 +297,17 @@ func TestDecoder_BoundsWhatItRemembersOfTables(t *testing.T) {
 	columns := slices.Repeat([]string{strings.Repeat("x", 4000)}, 10)
 	d, b := newDecoder(), &Batch{}
 	for range 1000 { // a table whose shape changes all the time takes no more than one
-		require.NoError(t, d.decode(relationMessage(1, "public", "outbox", columns...), sentAt, b))
+		require.NoError(t, d.decode(relationMessage(1, "public", "outbox", columns...), 0, sentAt, b))
 	}
 	var err error
 	n := uint32(2)
 	for ; err == nil; n++ {
-		err = d.decode(relationMessage(n, "public", "outbox", columns...), sentAt, b)
+		err = d.decode(relationMessage(n, "public", "outbox", columns...), 0, sentAt, b)
 	}
 	require.ErrorIs(t, err, ErrTooManyTables)
 	require.ErrorContains(t, err, "public.outbox")
 	require.InDelta(t, maxRelationBytes/(10*4010), n, 20)
-	require.ErrorIs(t, newDecoder().decode(relationMessage(1, "public", "outbox", make([]string, maxColumns+1)...), sentAt, b), ErrProtocol)
+	require.ErrorIs(t, newDecoder().decode(relationMessage(1, "public", "outbox", make([]string, maxColumns+1)...), 0, sentAt, b), ErrProtocol)
 }
 
 // TestStream_TakesAnyBytesForAStream feeds what comes to mind of a generator, behind an honest beginning.

@@ -1,42 +1,97 @@
 package replication
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 )
 
-// tcpSocket is what a connection is to the kernel. Its low-water mark is from how many bytes on
-// there is something to read.
-type tcpSocket struct{ raw syscall.RawConn }
+const (
+	// receiveBuffer is the size that a socket requests; the kernel doubles it. The walsender finds
+	// it full and sends in large pieces while a backlog is read: a million rows in transactions
+	// of ten take it 3.5 s of CPU, and 5 s with a buffer that grows (docs/decisions/0002).
+	receiveBuffer = 96 << 10
+	// maxRoundTrip bounds the distance of a server for which the buffer may shrink: no more than
+	// receiveBuffer arrives in a round trip.
+	maxRoundTrip = 500 * time.Microsecond
+)
 
-// tcpOf reports whether a connection is one. Unix sockets have no low-water mark.
-func tcpOf(conn net.Conn) (tcpSocket, bool) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return tcpSocket{}, false
-	}
-	raw, err := tcp.SyscallConn()
-	return tcpSocket{raw}, err == nil
+// lowWaterConn is a TCP connection with a low-water mark: the kernel wakes a reader only when so
+// many bytes have come. Each message of a backlog would wake the thread that waits for all
+// sockets, which took half of the relay's CPU, though the next read is a matter of time (pace.go).
+//
+// The mark stays as long as each read finds something. The first that does not resets it to one
+// byte before it waits. All but mark belongs to the reader alone.
+type lowWaterConn struct {
+	net.Conn
+	raw         syscall.RawConn
+	mark        atomic.Int32 // low-water mark in bytes; zero: as the socket was made, which is one
+	shrinkable  bool         // the server is near enough
+	shrunk      bool         // the receive buffer is small
+	nonBlocking bool         // a read that finds nothing ends as if its deadline were over
 }
 
-// lowWater sets the mark.
-func (s tcpSocket) lowWater(bytes int) error { return s.set(syscall.SO_RCVLOWAT, bytes) }
+// lowWaterDial hands made each connection of dial; nil if it takes no low-water mark.
+func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := conn.(*net.TCPConn)
+		if !ok {
+			made(nil)
+			return conn, nil
+		}
+		raw, err := tcp.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		c := &lowWaterConn{Conn: conn, raw: raw}
+		rtt, err := c.roundTrip() // zero: not measured
+		c.shrinkable = err == nil && 0 < rtt && rtt <= maxRoundTrip && c.freeRecvBuf() == nil
+		made(c)
+		return c, nil
+	}
+}
 
-// receive bounds what the kernel takes for us before we read it.
-func (s tcpSocket) receive(bytes int) error { return s.set(syscall.SO_RCVBUF, bytes) }
+// setRcvLowat sets the low-water mark from the next read on. It must not be called during a read,
+// which would go on waiting for more than it wants. It does nothing to nil.
+func (c *lowWaterConn) setRcvLowat(bytes int32) {
+	if c != nil && c.mark.Load() != bytes && c.set(syscall.SO_RCVLOWAT, int(bytes)) == nil {
+		c.mark.Store(bytes)
+	}
+}
 
-// free lets the kernel decide about that again. Linux before 5.14 cannot.
-func (s tcpSocket) free() error { return s.set(unix.SO_BUF_LOCK, 0) }
+// shrinkRecvBuf makes the receive buffer small, while it is read without a pause, or gives it back
+// to the kernel. A small one that is full loses acknowledgements of our packets, too, until the
+// server drops the connection.
+func (c *lowWaterConn) shrinkRecvBuf(shrink bool) {
+	if c == nil || !c.shrinkable || c.shrunk == shrink {
+		return
+	}
+	c.shrunk = shrink
+	if shrink {
+		_ = c.set(syscall.SO_RCVBUF, receiveBuffer) // one that stays large does no harm
+		return
+	}
+	_ = c.freeRecvBuf() // lowWaterDial has seen that the kernel can
+}
 
-func (s tcpSocket) set(option, value int) error {
+// freeRecvBuf lets the kernel decide about the receive buffer again. Linux before 5.14 cannot.
+func (c *lowWaterConn) freeRecvBuf() error { return c.set(unix.SO_BUF_LOCK, 0) }
+
+func (c *lowWaterConn) set(option, value int) error {
 	var failed error
-	err := s.raw.Control(func(fd uintptr) {
+	err := c.raw.Control(func(fd uintptr) {
 		failed = os.NewSyscallError("setsockopt",
 			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, option, value))
 	})
@@ -44,39 +99,55 @@ func (s tcpSocket) set(option, value int) error {
 }
 
 // roundTrip is how long packets take to the other side and back, as measured so far.
-func (s tcpSocket) roundTrip() (d time.Duration, err error) {
-	failed := s.raw.Control(func(fd uintptr) {
+func (c *lowWaterConn) roundTrip() (d time.Duration, err error) {
+	failed := c.raw.Control(func(fd uintptr) {
 		var info *unix.TCPInfo
-		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP,
-			unix.TCP_INFO); err == nil {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil {
 			d = time.Duration(info.Rtt) * time.Microsecond
 		}
-		err = os.NewSyscallError("getsockopt", err)
 	})
 	return d, errors.Join(err, failed)
 }
 
-// await waits until so much has come, or the kernel says for another reason that there is
-// something to read, or the deadline.
-func (s tcpSocket) await(bytes int) {
-	asked := false
-	_ = s.raw.Read(func(fd uintptr) bool { // whatever ends it, the read that follows tells
-		if asked {
+// await waits until the low-water mark is reached, or there is no room for more. Set a near read
+// deadline: it may not find out otherwise that the connection has ended.
+func (c *lowWaterConn) await() {
+	checked := false
+	_ = c.raw.Read(func(fd uintptr) bool { // an error comes again in the read that follows
+		if checked {
 			return true
 		}
-		asked = true
+		checked = true
 		n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
-		return err != nil || n >= bytes
+		return err != nil || n >= int(c.mark.Load())
 	})
 }
 
-// readNow reads what is there, without waiting: nothing, if that is nothing. A deadline that is
-// over is an error, as for Read.
-func (s tcpSocket) readNow(p []byte) (n int, err error) {
+// Read is net.Conn's.
+func (c *lowWaterConn) Read(p []byte) (int, error) {
+	if c.mark.Load() <= 1 && !c.nonBlocking {
+		return c.Conn.Read(p)
+	}
+	if n, err := c.readNow(p); n > 0 || err != nil {
+		return n, err
+	}
+	if c.nonBlocking {
+		return 0, os.ErrDeadlineExceeded
+	}
+	if err := c.set(syscall.SO_RCVLOWAT, 1); err != nil {
+		return 0, err
+	}
+	c.mark.Store(1)
+	return c.Conn.Read(p)
+}
+
+// readNow reads what is there, without waiting. A deadline that is over is an error, as for Read.
+func (c *lowWaterConn) readNow(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	waited := s.raw.Read(func(fd uintptr) bool {
+	waited := c.raw.Read(func(fd uintptr) bool {
 		n, err = syscall.Read(int(fd), p)
 		return true
 	})

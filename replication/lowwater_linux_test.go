@@ -203,7 +203,7 @@ func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
 	_, err := other.Write(make([]byte, worthReading-1))
 	require.NoError(t, err)
 	unread := func() (n int) {
-		_ = c.socket.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		_ = c.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 		return n
 	}
 	require.Eventually(t, func() bool { return unread() == worthReading-1 }, 10*time.Second, time.Millisecond)
@@ -246,7 +246,7 @@ func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	c, other := pair(t)
 	size := func() (n int) {
-		_ = c.socket.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
+		_ = c.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
 		return n
 	}
 	before := size()
@@ -272,7 +272,7 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 
 // kept reports whether the kernel may not let the receive buffer grow.
 func (c *lowWaterConn) kept() (kept bool) {
-	_ = c.socket.raw.Control(func(fd uintptr) {
+	_ = c.raw.Control(func(fd uintptr) {
 		lock, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK)
 		kept = err == nil && lock != 0
 	})

@@ -2,24 +2,15 @@
 
 package replication
 
-import (
-	"net"
-	"time"
-)
+import "github.com/jackc/pgx/v5/pgconn"
 
-// tcpSocket is known on Linux alone.
-type tcpSocket struct{}
+// lowWaterConn is known on Linux alone. Elsewhere a Stream has none.
+type lowWaterConn struct{ nonBlocking bool }
 
-func tcpOf(net.Conn) (tcpSocket, bool) { return tcpSocket{}, false }
+func lowWaterDial(dial pgconn.DialFunc, _ func(*lowWaterConn)) pgconn.DialFunc { return dial }
 
-func (tcpSocket) lowWater(int) error { return nil }
+func (*lowWaterConn) setRcvLowat(int32) {}
 
-func (tcpSocket) receive(int) error { return nil }
+func (*lowWaterConn) shrinkRecvBuf(bool) {}
 
-func (tcpSocket) free() error { return nil }
-
-func (tcpSocket) roundTrip() (time.Duration, error) { return 0, nil }
-
-func (tcpSocket) readNow([]byte) (int, error) { return 0, nil }
-
-func (tcpSocket) await(int) {}
+func (*lowWaterConn) await() {}

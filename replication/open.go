@@ -16,19 +16,14 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// Open connects, reads the slot's confirmed position and starts to replicate from there. pg must
-// ask for a replication connection (replication=database). Errors wrap the sentinels of this
-// package or are pgconn's.
+// Open connects, reads the slot's confirmed position and starts to replicate from there. pg has
+// replication=database. Errors wrap the sentinels of this package or are pgconn's.
 func Open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
 	log zerolog.Logger) (*Stream, error) {
-	return open(ctx, pg, cfg, slot, log, func(context.Context,
-		*pgconn.PgConn) error {
-		return nil
-	})
+	return open(ctx, pg, cfg, slot, log, nil)
 }
 
-// OpenTemporary is Open with a slot that is made for this connection and ends with it: it sees
-// what commits from now on.
+// OpenTemporary is Open with a slot of this connection, which sees what commits from now on.
 func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
 	log zerolog.Logger) (*Stream, error) {
 	return open(ctx, pg, cfg, slot, log, func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -50,7 +45,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	s.decoder.transactionalOnly = cfg.TransactionalOnly
 	s.decoder.witness, s.decoder.unread = cfg.Witness, cfg.Witness && len(cfg.Messages) == 0
 	s.schedule.interval = cfg.StatusInterval
-	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
+	s.acked = s.SeedLSN // until Run: a stream may be finished without having run
 	pg = pg.Copy()
 	postgres.PreferAnswering(ctx, pg)
 	// of several hosts tried, the last is the one connected to
@@ -67,7 +62,10 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	}
 	s.conn = conn
 	_, s.secure = conn.Conn().(*tls.Conn)
-	if err = prepare(ctx, conn); err == nil {
+	if prepare != nil {
+		err = prepare(ctx, conn)
+	}
+	if err == nil {
 		err = s.start(ctx, cfg, slot)
 	}
 	if err != nil {
@@ -82,8 +80,8 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	s.identity.ServerVersion = s.conn.ParameterStatus("server_version")
 	if strings.Contains(s.identity.ServerVersion, "-YB-") {
-		// Its keepalive positions are reported to run ahead of undelivered commits (yugabyte-db
-		// issue 33418).
+		// Its keepalives are reported to run ahead of undelivered commits (yugabyte-db issue
+		// 33418).
 		return fmt.Errorf("%w but YugabyteDB %s, whose keepalives can't be trusted",
 			ErrNotPostgreSQL, s.identity.ServerVersion)
 	}
@@ -93,9 +91,8 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	if err := s.identify(ctx); err != nil {
 		return err
 	}
-	// After the slot was read, so that the session that held it last cannot have advanced it
-	// meanwhile. A standby may have copied the slot, and not yet have replayed as far; it does not
-	// let it be read either.
+	// After the slot was read, so that the session before cannot have advanced it meanwhile. A
+	// standby may have copied the slot and not replayed as far; it does not let it be read either.
 	if written := s.identity.WrittenLSN; s.positions.seed > written &&
 		s.conn.ParameterStatus("in_hot_standby") != "on" {
 		return fmt.Errorf("slot %q is confirmed up to %s, and the server has written only up to "+
@@ -121,7 +118,7 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	return nil
 }
 
-// identify asks which cluster this is, and which branch of its history.
+// identify reads which cluster this is, and which branch of its history.
 func (s *Stream) identify(ctx context.Context) error {
 	id, err := pglogrepl.IdentifySystem(ctx, s.conn)
 	if err != nil {
@@ -144,8 +141,7 @@ func (s *Stream) identify(ctx context.Context) error {
 	return err
 }
 
-// readSlot seeds the watermark, on the connection that will stream, so that nothing can lie
-// between.
+// readSlot seeds the watermark, on the connection that will stream: nothing can come in between.
 func (s *Stream) readSlot(ctx context.Context, slot string) error {
 	sql := "SELECT confirmed_flush_lsn, two_phase, wal_status FROM " +
 		"pg_catalog.pg_replication_slots WHERE slot_name = " + quoteLiteral(slot)
@@ -181,19 +177,16 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 }
 
 // raiseWorkMem lets the server keep larger transactions in memory while it decodes them for this
-// connection. What is larger than logical_decoding_work_mem it writes to disk and reads back: a
-// transaction of a million rows took a third longer to arrive. It is never lowered.
-//
-// Every role may set it. It is set by a statement, not when the connection is made, since poolers
-// refuse parameters that they do not know. A server that refuses it still decodes.
+// connection: through its disk a transaction of a million rows took a third longer. It is never
+// lowered. Every role may set it. Poolers refuse it as a parameter of the connection.
 func (s *Stream) raiseWorkMem(ctx context.Context, bytes int64) error {
 	if bytes == 0 {
 		return nil
 	}
 	const kiB = 1 << 10 // its unit
 	sql := fmt.Sprintf("SELECT pg_catalog.set_config('logical_decoding_work_mem', '%d', false) "+
-		"WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('logical_decoding_work_mem')) < %d",
-		bytes/kiB, bytes/kiB*kiB)
+		"WHERE pg_catalog.pg_size_bytes("+
+		"pg_catalog.current_setting('logical_decoding_work_mem')) < %d", bytes/kiB, bytes/kiB*kiB)
 	_, err := s.conn.Exec(ctx, sql).ReadAll()
 	if postgres.SQLState(err) != "" {
 		s.log.Warn().Err(err).Msg("logical_decoding_work_mem not raised: large transactions go " +

@@ -3,31 +3,30 @@ package replication
 import "time"
 
 const (
-	// Time between two reads under load. Reading late brings more at once, and it is cheaper for
-	// everybody: an eager reader makes the walsender do one system call per message. With one-row
-	// transactions, reading as soon as there was something cost 36 to 43 s of CPU per million
-	// rows, walsender 14 s.
+	// Time between two reads under load. An eager reader makes the walsender do one system call
+	// per message: with one-row transactions, reading as soon as there was something cost 36 to
+	// 43 s of CPU per million rows, walsender 14 s.
 	readInterval = time.Millisecond
-	// Reads that may follow each other at once after a pause. A transaction of one row arrives as
-	// up to three pieces (Begin, Insert, Commit), and an isolated one must not wait.
+	// Reads that may follow each other at once after a pause: a transaction of one row, which must
+	// not wait, arrives as up to three pieces.
 	readBurst = 4
 
 	// A stream that is behind by staleness waits for worthReading bytes, up to longestPause: its
-	// rows are old anyway. What a read brings becomes requests to the broker. Where many share few
-	// cores there is little to read in a millisecond, the requests for it take all the time that
-	// there is, and so there is always little to read.
+	// rows are old anyway. What a read brings becomes requests to the broker. With few cores there
+	// is little to read in a millisecond, and the requests for it take all the time that there is.
 	staleness    = 200 * time.Millisecond
 	worthReading = 64 << 10
 	longestPause = 5 * time.Millisecond
+	// shrunkTimeout is how long the receive buffer may stay small while nothing is read.
+	shrunkTimeout = 20 * time.Millisecond
 
-	// A server that is busy with other tables sends a keepalive of 23 bytes for each of their
-	// transactions. Keepalives may wait as long, and no row does: its Begin, Insert and Commit
-	// have 51, at least 38 and 56 bytes. A short logical message that is not transactional may.
+	// A busy server sends a keepalive of 23 bytes for each transaction of other tables. Those may
+	// wait for so many bytes, and no row does: Begin, Insert and Commit have 145 at least.
 	worthWaking = 128
 )
 
-// pace spaces reads: at most one per readInterval in the long run, at once after a pause. It is
-// the generic cell rate algorithm.
+// pace spaces reads by the generic cell rate algorithm: at most one per readInterval in the long
+// run.
 type pace struct {
 	next time.Time // when the read after the burst would be due: theoretical arrival time
 }

@@ -19,8 +19,7 @@ type lastRead struct {
 	behind         bool      // what came last was sent long after its commit
 }
 
-// pause waits before a read, until it is due by the pace or, if behind, until it brings enough. It
-// is too short for a context to matter.
+// pause waits until a read is due by the pace or, if behind, brings enough. It ignores contexts.
 func (s *Stream) pause() error {
 	if s.last.unfinished || s.secure && s.socket == nil { // each read brings one record
 		return nil
@@ -34,7 +33,7 @@ func (s *Stream) pause() error {
 		return s.awaitBytes(worthWaking)
 	}
 	wait := s.pace.wait(s.now())
-	// and not only as wait says: what was slept too long it gives back as a burst of reads
+	// not wait alone: after a sleep that was too long it allows a burst of reads
 	if s.last.behind {
 		wait = max(wait, readInterval)
 	}
@@ -90,8 +89,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	return nil
 }
 
-// readRecords reads on over TLS, where a read brings one record and each message of the walsender
-// is one. It reports whether it has left something for want of room.
+// readRecords reads on over TLS, where a read brings one record. more: there was no room for all.
 func (s *Stream) readRecords() (more bool) {
 	if !s.secure || s.socket == nil {
 		return false

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// Longest time between a move of the watermark and the status that reports it, without a
-	// request. Short, since what is acked and not confirmed comes again after a crash.
+	// Time from a move of the watermark to its status: what is not confirmed comes again after a
+	// crash.
 	confirmDelay = 100 * time.Millisecond
-	// Shortest time between two replies that say the same. A server that shuts down asks again as
-	// soon as it is answered, measured at 24,000 times a second.
+	// Between two replies that say the same. A server that shuts down requests again at once,
+	// measured at 24,000 times a second.
 	replyPause = 5 * time.Millisecond
-	// A server that asks this often without sending data in between is shutting down and waits for
-	// us: in normal operation it asks once in half of wal_sender_timeout.
+	// So many requests without data in between: the server shuts down and waits for us. In normal
+	// operation it requests one in half of wal_sender_timeout.
 	stoppingRequests = 40
 )
 
-// positions are what a status carries. Invariants: flush <= acked, flush <= max(seed, received),
-// flush > 0, and none of them ever decreases on one connection.
+// positions are what a status carries. flush <= acked, flush <= max(seed, received), flush > 0,
+// and none of them ever decreases on one connection.
 type positions struct {
 	seed pglogrepl.LSN // confirmed_flush_lsn of the slot when the stream was opened
 	// newest end of a transaction, or idle position, read from this connection
@@ -39,8 +39,8 @@ func (p *positions) status(acked pglogrepl.LSN) (write, flush pglogrepl.LSN) {
 type schedule struct {
 	interval time.Duration
 	last     time.Time // of the status sent last
-	replyDue bool      // the server asked for a reply since then
-	requests int       // replies asked for since data or a move of the watermark came
+	replyDue bool      // the server requested a reply since then
+	requests int       // replies requested since data or a move of the watermark came
 }
 
 // due is when the next status has to leave. moved: the watermark is past what was sent last.
@@ -56,8 +56,7 @@ func (s *schedule) due(moved bool) time.Time {
 	return s.last.Add(s.interval)
 }
 
-// wake is when to look again whether a status is due: no later than due, and soon if the watermark
-// may move at any time because something received is not yet acked (waiting).
+// wake is when to look again: by due, and soon if the watermark may move at any time (waiting).
 func (s *schedule) wake(now time.Time, moved, waiting bool) time.Time {
 	due := s.due(moved)
 	if soon := now.Add(confirmDelay); waiting && soon.Before(due) {

@@ -36,8 +36,7 @@ type Stream struct {
 	bytes     atomic.Uint64 // read from the connection
 }
 
-// SeedLSN is the slot's confirmed position when the stream was opened: where the caller's
-// watermark starts.
+// SeedLSN is the slot's confirmed position when the stream was opened: the caller starts there.
 func (s *Stream) SeedLSN() pglogrepl.LSN { return s.positions.seed }
 
 // Identity is that of the server the stream is connected to.
@@ -55,19 +54,15 @@ func (s *Stream) ConfirmedFlushLSN() pglogrepl.LSN { return pglogrepl.LSN(s.conf
 // ReceivedBytes counts what was read from the connection. Safe for concurrent use.
 func (s *Stream) ReceivedBytes() uint64 { return s.bytes.Load() }
 
-// Run reads, decodes and hands over batches until an error ends the stream, ctx ends, or stop
-// ends. It closes out.
-//
-// When stop ends, Run goes on to the Commit of the open transaction, begins no other and returns
-// nil. acked is the caller's watermark; it is called from this goroutine only. Statuses leave on
-// time also while out has no room.
+// Run reads, decodes and hands over batches until an error ends the stream, ctx ends, or stop ends
+// and the open transaction is complete: then it returns nil. It closes out. Statuses leave on time
+// also while out has no room. acked is the caller's watermark, called from this goroutine only.
 func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch,
 	acked func() pglogrepl.LSN) error {
 	defer close(out)
 	defer s.socket.shrinkRecvBuf(false)
 	s.acked = acked
-	// Ends a read that waits: a deadline in the past, since the connection itself must stay usable
-	// for the final status.
+	// Ends a read that waits. The connection must stay usable for the final status.
 	interrupt := func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) }
 	defer onDone(ctx, interrupt)()
 	defer onDone(stop, interrupt)()
@@ -97,8 +92,7 @@ func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch,
 	}
 }
 
-// onDone calls f once ctx ends. What it returns takes that back, and waits for f if it is too late
-// for that.
+// onDone calls f once ctx ends. cancel takes that back, or waits for f if that is too late.
 func onDone(ctx context.Context, f func()) (cancel func()) {
 	called := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(called); f() })
@@ -109,8 +103,7 @@ func onDone(ctx context.Context, f func()) (cancel func()) {
 	}
 }
 
-// decodeBuffered decodes every whole message that has been read. stopped: stop ended and no
-// transaction is open.
+// decodeBuffered decodes what has been read. stopped: stop ended and no transaction is open.
 func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, err error) {
 	stopping := stop.Err() != nil
 	s.last.onlyKeepalives = true
@@ -130,8 +123,7 @@ func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, e
 	return true, nil
 }
 
-// message handles one protocol message of the running stream. over is the length of one that was
-// too long, of which body is the beginning.
+// message handles one protocol message. over: the length of one of which body is the beginning.
 func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 	switch typ {
 	case 'd':
@@ -155,10 +147,8 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 		}
 		n := pgconn.Notice(*pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(&m)))
 		s.notice(&n)
-		// From 18 a missing publication is only this warning, and the rows that follow are left
-		// out. A standby of synchronized_standby_slots that holds the stream up is one of the same
-		// code, again and again, and nothing is left out; it comes from another of the server's
-		// files.
+		// From 18 a missing publication is only this warning, and its rows are left out. A standby
+		// of synchronized_standby_slots that delays the stream has the same code, from slot.c.
 		if n.SeverityUnlocalized == "WARNING" && n.Code == "55000" && n.File != "slot.c" {
 			return fmt.Errorf("replication stream at %s: server says %q: %w", s.positions.received,
 				n.Message, ErrPublicationMissing)
@@ -175,17 +165,10 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 	switch {
 	case len(body) >= 25 && body[0] == 'w':
 		s.last.onlyKeepalives = false
-		// The three positions in front of the payload are no progress: for relation messages they
-		// are zero.
+		// The positions in front of the payload are no progress: a relation message has zeros.
 		sent := int64(binary.BigEndian.Uint64(body[17:25]))
-		var err error
 		events := len(b.Events)
-		if over > 0 {
-			err = s.decoder.decodeTruncated(body[25:], over, sent, b)
-		} else {
-			err = s.decoder.decode(body[25:], sent, b)
-		}
-		if err != nil {
+		if err := s.decoder.decode(body[25:], over, sent, b); err != nil {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
 		}
 		if body[25] != 'M' { // which may have no commit

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// row reads the columns of one row. What an update left unchanged and out of line is not in it: it
-// is taken from old, if the whole old row is known.
+// row reads one row. A value that an update left out is that of old, if the whole old row is
+// known.
 func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, error) {
 	n := int(c.uint16())
 	if c.failed {
@@ -28,46 +28,23 @@ func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, 
 			values[i] = old[i]
 		case kind == 'u' && typ == 'U':
 			values[i] = Unchanged
-		default: // 'u' never stands in an insert; 'b' was not asked for
-			if !c.failed {
-				return nil, fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol,
-					rel.Columns[i].Name, rel, kind)
-			}
+		case c.failed:
+			values[i] = nil
+		default: // 'u' is never in an insert; 'b' was not requested
+			return nil, fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol,
+				rel.Columns[i].Name, rel, kind)
 		}
 	}
-	if c.failed {
+	if c.failed && c.over == 0 {
 		return nil, c.err(typ)
 	}
 	return values, nil
 }
 
-// leading reads the columns of an insert that are there as a whole; the others stay nil.
-func leading(c *cursor, rel *Relation, values [][]byte) error {
-	tuple, n := c.byte(), int(c.uint16())
-	if c.failed || tuple != 'N' || n != len(values) {
-		return fmt.Errorf("%w: message 'I' of %s without a new tuple of %d columns", ErrProtocol,
-			rel, len(values))
-	}
-	for i := range values {
-		switch kind := c.byte(); {
-		case kind == 't':
-			value := c.bytes(int(c.uint32()))
-			if c.failed {
-				return nil
-			}
-			values[i] = value
-		case kind != 'n' && !c.failed:
-			return fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol,
-				rel.Columns[i].Name, rel, kind)
-		}
-	}
-	return nil
-}
-
-// cursor reads from the front of a message. Past the end it returns zeros and remembers that it
-// failed, so that a sequence of reads needs one check.
+// cursor reads a message. Past the end it returns zeros and has failed: one check is enough.
 type cursor struct {
 	rest   []byte
+	over   int64 // length of a message of which rest is the beginning; 0: rest is all of it
 	failed bool
 }
 

@@ -6,27 +6,22 @@ import (
 	"io"
 )
 
-// Bytes that a server may send before the stream begins: a few parameters, the answers to two
-// questions, and notices. pgconn keeps what it is sent, so that a server which never comes to an
-// end would fill the memory.
+// Bytes that a server may send before the stream begins. pgconn keeps them: without a limit they
+// could fill the memory.
 const maxStartBytes = 1 << 20
 
-// keptBytes is how much of a message that is too long is kept: enough for the columns in front of
-// the large one.
+// keptBytes is how much is kept of a message that is too long: the columns in front of the large o
 const keptBytes = 64 << 10
 
 // longestMessage is what PostgreSQL can send: its buffers end below 1 GiB.
 const longestMessage = 1 << 30
 
-// wire reads protocol messages from a connection in large pieces. It stands between pgconn and the
+// wire reads protocol messages from a connection in large pieces. It is between pgconn and the
 // socket: during start-up it hands pgconn one message at a time, so that nothing of the stream
 // ends in pgconn's own buffer; afterwards fill and next are called directly.
 //
-// Bytes once read are not overwritten while their chunk is retained. wire retains the one that it
-// fills (chunk.go).
-//
-// Of a CopyData message that is longer than max the beginning is kept, and the rest is read and
-// discarded, however long it is.
+// Bytes once read are not overwritten while their chunk is retained (chunk.go). Of a CopyData
+// message that is longer than max the beginning is kept, and the rest is read and discarded.
 type wire struct {
 	r      io.Reader
 	chunks chunks
@@ -97,9 +92,9 @@ func (w *wire) tooLarge(length int64) error {
 		Max: w.max}
 }
 
-// next takes the next whole message, or reports that it is not there yet. The body stays as it is
-// until fill, and then while chunk is retained. Of a message that is too long it is the beginning,
-// and over is the length of the whole; otherwise over is 0.
+// next takes the next whole message, or reports that it is not there yet. The body is valid until
+// fill, and then while chunk is retained. over: the length of a message that is too long, of which
+// body is the beginning; else 0.
 func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
 	length, err := w.length()
 	if err != nil || length == 0 {
@@ -141,8 +136,7 @@ func (w *wire) fill() error {
 	} else if length > 0 {
 		need = int(length)
 	}
-	// A new chunk before the free end gets so small that reads do, and when the message at head
-	// does not fit.
+	// Before the free end, and with it a read, gets small; or the message at head does not fit.
 	if !w.hasRoom() || len(w.buf)-w.head < need {
 		w.nextChunk(max(chunkSize, need+chunkSize/4))
 	}

@@ -9,30 +9,28 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Policy says what becomes of a row that can never be delivered as it is.
+// Policy is what becomes of a row that can never be delivered as it is.
 type Policy string
 
 // The policies.
 const (
-	Halt       Policy = "halt"        // the relay stops in front of it
-	DeadLetter Policy = "dead_letter" // it goes to the dead-letter topic
-	// it does, and so does every later row of its key, until it is redriven
-	DeadLetterKey Policy = "dead_letter_key"
-	Skip          Policy = "skip" // it is left out
+	Halt          Policy = "halt"            // the relay stops in front of it
+	DeadLetter    Policy = "dead_letter"     // it goes to the dead-letter topic
+	DeadLetterKey Policy = "dead_letter_key" // so does every later row of its key, until redriven
+	Skip          Policy = "skip"            // it is left out
 )
 
 // Cause is why a row cannot be delivered.
 type Cause string
 
-// The causes, in the order of the configuration.
+// The causes.
 const (
 	NotRoutable  Cause = "not_routable"  // no topic, no key, or a value that cannot be converted
 	InvalidTopic Cause = "invalid_topic" // the topic is no valid name, or not allowed
 	TooLarge     Cause = "too_large"     // over a limit of ours or of the broker
 	Refused      Cause = "refused"       // the broker refuses it by itself
 	Malformed    Cause = "malformed"     // JSON or headers that cannot be read
-	// the topic does not exist, for as long as UnknownTopicAfter
-	UnknownTopic Cause = "unknown_topic"
+	UnknownTopic Cause = "unknown_topic" // no such topic, for as long as UnknownTopicAfter
 )
 
 // Config is the section [deadletter].
@@ -45,66 +43,59 @@ type Config struct {
 	UnknownTopic Policy `toml:"unknown_topic"` // Halt: the relay waits for the topic
 	// UnknownTopicAfter is how long a topic has to be missing, by each answer of the cluster.
 	UnknownTopicAfter time.Duration `toml:"unknown_topic_after"`
-	// lone refusals by the broker, each in a session of its own, that make a record Refused or
-	// TooLarge
+	// Retries is how often the broker refuses a record by itself until it is Refused or TooLarge.
 	Retries int    `toml:"retries"`
 	Topic   string `toml:"topic"`
 }
 
-// minUnknownTopicAfter is about what a cluster takes until all its brokers know of a topic that
-// was made.
+// minUnknownTopicAfter is about what a cluster takes until all its brokers know a new topic.
 const minUnknownTopicAfter = 10 * time.Second
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
 func DefaultConfig() Config {
 	return Config{
 		NotRoutable: Halt, InvalidTopic: Halt, TooLarge: Halt, Refused: Halt, Malformed: Halt,
-		UnknownTopic:      Halt,
-		UnknownTopicAfter: 5 * time.Minute,
-		Retries:           3, Topic: "postrider.dead_letters",
+		UnknownTopic: Halt, UnknownTopicAfter: 5 * time.Minute,
+		Retries: 3, Topic: "postrider.dead_letters",
 	}
 }
 
-// causes are those that have a policy, in the order of the configuration.
-var causes = []Cause{NotRoutable, InvalidTopic, TooLarge, Refused, Malformed, UnknownTopic}
+type decision struct {
+	cause  Cause
+	policy Policy
+}
+
+// decisions are in the order of the configuration.
+func (c Config) decisions() []decision {
+	return []decision{{NotRoutable, c.NotRoutable}, {InvalidTopic, c.InvalidTopic},
+		{TooLarge, c.TooLarge}, {Refused, c.Refused}, {Malformed, c.Malformed},
+		{UnknownTopic, c.UnknownTopic}}
+}
 
 // Policy is that of a cause.
 func (c Config) Policy(cause Cause) Policy {
-	switch cause {
-	case NotRoutable:
-		return c.NotRoutable
-	case InvalidTopic:
-		return c.InvalidTopic
-	case TooLarge:
-		return c.TooLarge
-	case Refused:
-		return c.Refused
-	case Malformed:
-		return c.Malformed
-	case UnknownTopic:
-		return c.UnknownTopic
+	for _, d := range c.decisions() {
+		if d.cause == cause {
+			return d.policy
+		}
 	}
 	return Halt
 }
 
 // On reports whether a policy makes dead letters.
 func (c Config) On() bool {
-	return slices.ContainsFunc(causes, func(cause Cause) bool {
-		p := c.Policy(cause)
-		return p == DeadLetter || p == DeadLetterKey
+	return slices.ContainsFunc(c.decisions(), func(d decision) bool {
+		return d.policy == DeadLetter || d.policy == DeadLetterKey
 	})
 }
 
 // Validate reports every wrong value.
 func (c Config) Validate() error {
 	var errs []error
-	for _, cause := range causes {
-		switch p := c.Policy(cause); p {
-		case Halt, DeadLetter, DeadLetterKey, Skip:
-		default:
-			errs = append(errs, fmt.Errorf("deadletter.%s = %q: must be %s, %s, %s or %s", cause,
-				p,
-				Halt, DeadLetter, DeadLetterKey, Skip))
+	for _, d := range c.decisions() {
+		if !slices.Contains([]Policy{Halt, DeadLetter, DeadLetterKey, Skip}, d.policy) {
+			errs = append(errs, fmt.Errorf("deadletter.%s = %q: must be %s, %s, %s or %s",
+				d.cause, d.policy, Halt, DeadLetter, DeadLetterKey, Skip))
 		}
 	}
 	if c.UnknownTopicAfter < minUnknownTopicAfter {

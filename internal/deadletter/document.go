@@ -10,8 +10,7 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Document is the value of a letter that is no message: a row, or a logical message, as the server
-// sent it.
+// Document is the value of a dead letter without a message: a row or logical message as it was sen
 type Document struct {
 	Kind     string `json:"kind"` // insert, update or message
 	Relation string `json:"relation,omitempty"`
@@ -70,8 +69,7 @@ func text(value []byte) *Text {
 	if value == nil {
 		return nil
 	}
-	t := Text(value)
-	return &t
+	return new(Text(value))
 }
 
 func (t *Text) bytes() []byte {
@@ -81,7 +79,7 @@ func (t *Text) bytes() []byte {
 	return *t
 }
 
-// maxKeyColumn bounds a value that stands in a claim to find its row by.
+// maxKeyColumn bounds a value in a claim, by which its row is found.
 const maxKeyColumn = 4 << 10
 
 // documentOf describes the event of a row that could not be routed.
@@ -115,8 +113,7 @@ func documentOf(ev *replication.Event) Document {
 	return d
 }
 
-// claimOf says where the row of an event is: by its key as far as it was read, else by all its
-// short values.
+// claimOf is where to find the row: by its key as far as it was read, else by its short values.
 func claimOf(ev *replication.Event) Document {
 	d := documentOf(ev)
 	d.Content = nil
@@ -153,6 +150,8 @@ func (d Document) event() (*replication.Event, error) {
 		return nil, fmt.Errorf("a row of the kind %q is not known to this version", d.Kind)
 	}
 	ev.Relation = &replication.Relation{OID: d.OID, Namespace: d.Schema, Name: d.Table}
+	var old [][]byte
+	known := false
 	for _, c := range d.Columns {
 		ev.Relation.Columns = append(ev.Relation.Columns,
 			replication.Column{Name: c.Name, TypeOID: c.Type, TypeMod: c.Modifier, Key: c.Key})
@@ -160,16 +159,11 @@ func (d Document) event() (*replication.Event, error) {
 		if c.Unchanged {
 			value = replication.Unchanged
 		}
-		ev.Values = append(ev.Values, value)
-		if c.Old != nil {
-			for len(ev.Old) < len(ev.Values)-1 {
-				ev.Old = append(ev.Old, nil)
-			}
-			ev.Old = append(ev.Old, c.Old.bytes())
-		}
+		ev.Values, old = append(ev.Values, value), append(old, c.Old.bytes())
+		known = known || c.Old != nil
 	}
-	for ev.Old != nil && len(ev.Old) < len(ev.Values) {
-		ev.Old = append(ev.Old, nil)
+	if known {
+		ev.Old = old
 	}
 	return ev, nil
 }
@@ -186,8 +180,7 @@ func parseDocument(value []byte) (d Document, err error) {
 
 const maxErrorText = 500
 
-// errorText is an error for a header: no longer than a line can be, and without what a terminal
-// would obey.
+// errorText is an error for a header: short, and without what a terminal would obey.
 func errorText(err error) string {
 	if err == nil {
 		return ""

@@ -18,17 +18,14 @@ type Poison struct {
 	Policy  Policy // DeadLetter or DeadLetterKey
 }
 
-// Handler makes dead letters for one session, and knows which keys are parked. Its methods belong
-// to one goroutine, but for Close.
+// Handler makes dead letters for one session. Its methods, but Close, belong to one goroutine.
 type Handler interface {
-	// DeadLetter makes the message for the dead-letter topic, with the event's position as its
-	// Origin. With DeadLetterKey the key is parked from now on. The caller publishes it in the
-	// place of the row. ErrKept: there is nothing to publish.
+	// DeadLetter makes the message to publish in the place of the row, with its Origin. With
+	// DeadLetterKey the key is parked from now on. ErrKept: there is nothing to publish.
 	DeadLetter(p Poison) (*sink.Message, error)
-	// Follow returns the message for the dead-letter topic if the key of m is parked, else nil.
-	// ErrKept: there is nothing to publish, neither to the one topic nor to the other. ErrHold:
-	// publish what was made so far, see that it is durable, Wait, and call it again. ev may be
-	// nil.
+	// Follow returns a dead letter if the key of m is parked, else nil. ErrKept: there is nothing
+	// to publish, to no topic. ErrHold: publish what was made so far, see that it is durable,
+	// Wait, and call it again. ev may be nil.
 	Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error)
 	// Wait blocks for about a second at most, while the key of m is redriven.
 	Wait(ctx context.Context, m *sink.Message) error
@@ -36,10 +33,8 @@ type Handler interface {
 	Close()
 }
 
-// ErrKept says of a row that was read again that its dead letter is in its topic already. The row
-// counts as delivered.
+// ErrKept: the dead letter of a row is in its topic. The row counts as delivered.
 var ErrKept = errors.New("the dead letter of this row is in its topic already")
 
-// ErrHold says of a row that its key is being redriven, and that it may soon be published to its
-// own topic.
+// ErrHold: the key of a row is being redriven. The row may soon be published to its own topic.
 var ErrHold = errors.New("the key of this row is being redriven")

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ type Index struct {
 	store    Store
 	entries  []*Entry // in the order in which they were read
 	byID     map[ID]*Entry
-	unparked map[Address]int // how often the relay has said so
+	unparked map[Address]int // how often the relay has unparked it
 	Unknown  []error         // records that cannot be read
 }
 
@@ -38,8 +39,7 @@ func Read(ctx context.Context, store Store) (*Index, error) {
 	return x, x.Update(ctx, 0)
 }
 
-// NewIndex makes an empty index for records that the caller reads: see Take. Update and Message
-// are not for it.
+// NewIndex makes an empty index for Take alone: it cannot Update, nor return a Message.
 func NewIndex() *Index {
 	return &Index{byID: map[ID]*Entry{}, unparked: map[Address]int{}}
 }
@@ -63,7 +63,7 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 		}
 	case e.resolution != nil:
 		for _, id := range e.resolution.Letters {
-			// A resolution stands behind its letters in their partition; and the first one counts.
+			// A resolution is behind its letters in their partition. The first one counts.
 			if entry := x.byID[id]; entry != nil && entry.Open() {
 				entry.Action, entry.ResolvedBy, entry.ResolvedAt = e.resolution.Action,
 					e.resolution.Who, e.resolution.At
@@ -74,7 +74,7 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 	}
 }
 
-// Find returns the letter of an ID, or of the beginning of one if that is enough to know which.
+// Find returns the letter whose ID begins with text, if there is only one.
 func (x *Index) Find(text string) (*Entry, error) {
 	if text == "" {
 		return nil, errors.New(
@@ -98,7 +98,7 @@ func (x *Index) Find(text string) (*Entry, error) {
 	return found, nil
 }
 
-// Filter says which letters are meant. A zero field means all.
+// Filter selects letters. A zero field selects all.
 type Filter struct {
 	All      bool // also those that are dealt with
 	Cause    Cause
@@ -108,8 +108,7 @@ type Filter struct {
 	Since    time.Time
 }
 
-// List returns the letters that are meant, in the order in which they were written to their
-// partitions.
+// List returns the letters of a filter, in the order of their partitions.
 func (x *Index) List(f Filter) []*Entry {
 	var list []*Entry
 	for _, e := range x.entries {
@@ -141,8 +140,7 @@ func (x *Index) Parked() map[Address][]*Entry {
 	return parked
 }
 
-// Parks returns a function that reports whether open letters park the key of a message, which
-// belongs behind them then.
+// Parks returns a function that reports whether open letters park the key of a message.
 func (x *Index) Parks() func(m *sink.Message) bool {
 	parked := x.Parked()
 	return func(m *sink.Message) bool {
@@ -150,18 +148,14 @@ func (x *Index) Parks() func(m *sink.Message) bool {
 	}
 }
 
-// inOrder sorts the letters of one key as their rows were committed. The topic has them so, unless
-// partitions were added to it.
+// inOrder sorts letters of one key as their rows were committed, also in several partitions.
 func inOrder(letters []*Entry) {
 	slices.SortStableFunc(letters, func(a, b *Entry) int {
 		switch {
 		case a.InPartition == b.InPartition:
-			return int(min(max(a.Offset-b.Offset, -1), 1))
+			return cmp.Compare(a.Offset, b.Offset)
 		case a.Source == b.Source && a.position != b.position:
-			if a.position.before(b.position) {
-				return -1
-			}
-			return 1
+			return a.position.compare(b.position)
 		}
 		return a.At.Compare(b.At)
 	})
@@ -176,18 +170,19 @@ func (x *Index) Message(ctx context.Context, e *Entry) (*sink.Message, error) {
 	return m, err
 }
 
-// Kept returns, for each partition that has letters, the offset of its first open one: what stands
-// before it nobody needs. The offset is -1 if there is none.
+// Kept returns, for each partition that has letters, the offset of its first open one, or -1:
+// nothing before it is needed.
 func (x *Index) Kept() map[int32]int64 {
 	kept := map[int32]int64{}
 	for _, e := range x.entries {
 		first, known := kept[e.InPartition]
-		switch {
-		case !known && e.Open() || e.Open() && (first < 0 || e.Offset < first):
-			kept[e.InPartition] = e.Offset
-		case !known:
-			kept[e.InPartition] = -1
+		if !known {
+			first = -1
 		}
+		if e.Open() && (first < 0 || e.Offset < first) {
+			first = e.Offset
+		}
+		kept[e.InPartition] = first
 	}
 	return kept
 }

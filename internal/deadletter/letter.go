@@ -1,12 +1,12 @@
 package deadletter
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +17,7 @@ import (
 // overhead is room for what a record has beside key, value and headers.
 const overhead = 1 << 10
 
-// writer makes the records of letters.
+// writer makes the records of dead letters.
 type writer struct {
 	topic  string
 	source string
@@ -29,144 +29,101 @@ type writer struct {
 var errNowhere = errors.New("it is too large for the dead-letter topic, and a logical message " +
 	"is in no table where a dead letter could point to")
 
-// row is a row or logical message for which a letter is made, with what is known of it.
+// row is a row or logical message that becomes a dead letter, with what is known of it.
 type row struct {
-	ev       *replication.Event // nil: only the message is known
-	m        *sink.Message      // nil: it could not be routed
-	at       Address
-	hasKey   bool
-	origin   sink.Origin
-	position position
-	id       ID
+	Letter
+	ev     *replication.Event // nil: only the message is known
+	m      *sink.Message      // nil: it could not be routed
+	origin sink.Origin
 }
 
-func newRow(source string, ev *replication.Event, m *sink.Message) row {
-	r := row{ev: ev, m: m}
+func newRow(source string, ev *replication.Event, m *sink.Message) *row {
+	r := &row{ev: ev, m: m}
 	if m != nil {
-		r.at, r.hasKey, r.origin = Address{m.Topic, string(m.Key)}, m.Key != nil, m.Origin
+		r.Letter = Letter{Topic: m.Topic, Key: bytes.Clone(m.Key), Partition: m.Partition,
+			Timestamp: m.Timestamp}
+		r.origin = m.Origin
 	} else {
+		r.Partition = sink.ByKey
 		r.origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time}
 		r.origin.Relation, r.origin.EventID = describe(ev)
 	}
-	r.position = position{r.origin.LSN, r.origin.Index}
-	r.id = idOf(source, r.origin.Relation, r.position, r.origin.CommitTime)
+	r.Source, r.position = source, position{r.origin.LSN, r.origin.Index}
+	r.Relation, r.CommitTime = r.origin.Relation, r.origin.CommitTime
+	r.ID = idOf(source, r.Relation, r.position, r.CommitTime)
 	return r
 }
 
 // letter makes the record.
-func (w *writer) letter(r row, p Poison, parks bool) (*sink.Message, error) {
-	out := &sink.Message{Topic: w.topic, Partition: sink.ByKey, Origin: r.origin}
-	if r.hasKey {
-		out.Key = []byte(r.at.Key)
-	}
-	reasons := []sink.Header{
-		{Key: HeaderID, Value: []byte(r.id.String())},
-		{Key: HeaderCause, Value: []byte(p.Cause)},
-		{Key: HeaderReason, Value: []byte(p.Reason)},
-		{Key: HeaderError, Value: []byte(errorText(p.Err))},
-		{Key: HeaderPosition, Value: []byte(r.position.String())},
-		{Key: HeaderCommitTime, Value: []byte(r.origin.CommitTime.UTC().Format(time.RFC3339Nano))},
-		{Key: HeaderSource, Value: []byte(w.source)},
-		{Key: HeaderRelation, Value: []byte(r.origin.Relation)},
-		{Key: HeaderEventID, Value: []byte(r.origin.EventID)},
-		{Key: HeaderAt, Value: []byte(w.now().UTC().Format(time.RFC3339Nano))},
-		{Key: HeaderParks, Value: strconv.AppendBool(nil, parks)},
-	}
-	add := func(key, value string) {
-		reasons = append(reasons,
-			sink.Header{Key: key, Value: []byte(value)})
-	}
-	if r.at.Topic != "" {
-		add(HeaderTopic, r.at.Topic)
-	}
-	if m := r.m; m != nil {
-		if m.Partition != sink.ByKey {
-			add(HeaderPartition, strconv.Itoa(int(m.Partition)))
-		}
-		if !m.Timestamp.IsZero() {
-			add(HeaderTimestamp, strconv.FormatInt(m.Timestamp.UnixMilli(), 10))
-		}
-	}
+func (w *writer) letter(r *row, p Poison, parks bool) (*sink.Message, error) {
+	r.Cause, r.Reason, r.Error, r.Parks = p.Cause, p.Reason, errorText(p.Err), parks
+	r.Position, r.EventID, r.At = r.position.String(), r.origin.EventID, w.now()
+	out := &sink.Message{Topic: w.topic, Partition: sink.ByKey, Key: r.Key, Origin: r.origin}
+	var err error
 	if p.Cause != TooLarge {
-		if err := w.whole(out, r, reasons); err != nil {
-			return nil, err
+		if r.m != nil {
+			r.Form, out.Value = FormMessage, r.m.Value
+			out.Headers = r.headers(r.m.Headers)
+		} else {
+			r.Form = FormRow
+			out.Headers = r.headers(nil)
+			if out.Value, err = documentOf(r.ev).encode(); err != nil {
+				return nil, err
+			}
 		}
 		if out.Size()+overhead <= w.limit {
 			return out, nil
 		}
 	}
-	if strings.HasPrefix(r.origin.Relation, "message:") {
+	if strings.HasPrefix(r.Relation, "message:") {
 		return nil, errNowhere
 	}
-	return out, w.claim(out, r, reasons)
+	return out, w.claim(out, r)
 }
 
-// whole fills in a letter that has everything.
-func (w *writer) whole(out *sink.Message, r row, reasons []sink.Header) error {
-	if r.m != nil {
-		out.Value, out.Headers = r.m.Value, join(r.m.Headers, reasons, FormMessage)
-		return nil
-	}
-	value, err := json.Marshal(documentOf(r.ev))
-	if err != nil {
-		return fmt.Errorf("describe a row: %w", err)
-	}
-	out.Value, out.Headers = value, join(nil, reasons, FormRow)
-	return nil
-}
-
-// claim fills in a letter that says where the row is. What would still be too long is left out,
-// the message's own headers first.
-func (w *writer) claim(out *sink.Message, r row, reasons []sink.Header) error {
-	d := Document{Kind: "insert", Relation: r.origin.Relation, EventID: r.origin.EventID}
+// claim writes where the row is. If the message's own headers, or key columns, are too long, witho
+func (w *writer) claim(out *sink.Message, r *row) (err error) {
+	d := Document{Kind: "insert", Relation: r.Relation}
 	if r.ev != nil {
 		d = claimOf(r.ev)
-		d.EventID, d.Size = r.origin.EventID, r.ev.Oversize
+		d.Size = r.ev.Oversize
 	}
-	d.Position = r.position.String()
-	var headers []sink.Header
-	if r.m != nil && d.Size == 0 { // else the message was made of a part of the row
-		sum := sha256.Sum256(r.m.Value)
-		d.Size, d.SHA256 = int64(r.m.Size()), hex.EncodeToString(sum[:])
-		reasons = append(reasons, sink.Header{Key: HeaderSHA256, Value: []byte(d.SHA256)})
-	}
+	d.EventID, d.Position = r.EventID, r.Position
+	var own []sink.Header
 	if r.m != nil {
-		headers = r.m.Headers
+		own = r.m.Headers
+		if d.Size == 0 { // else the message was made of a part of the row
+			sum := sha256.Sum256(r.m.Value)
+			d.Size, d.SHA256 = int64(r.m.Size()), hex.EncodeToString(sum[:])
+		}
 	}
 	if d.Size == 0 {
 		for _, v := range r.ev.Values {
 			d.Size += int64(len(v))
 		}
 	}
-	reasons = append(reasons, sink.Header{Key: HeaderSize,
-		Value: strconv.AppendInt(nil, d.Size, 10)})
-	value, err := json.Marshal(d)
-	if err != nil {
-		return fmt.Errorf("describe a row: %w", err)
+	r.Form, r.Size, r.SHA256 = FormClaim, d.Size, d.SHA256
+	out.Headers = r.headers(own)
+	if out.Value, err = d.encode(); err != nil || out.Size()+overhead <= w.limit {
+		return err
 	}
-	out.Value = value
-	if out.Headers = join(headers, reasons, FormClaim); out.Size()+overhead <= w.limit {
-		return nil
-	}
-	out.Headers = join(nil, reasons, FormClaim)
+	out.Headers = r.headers(nil)
 	if out.Size()+overhead > w.limit {
 		d.Columns = nil
-		if out.Value, err = json.Marshal(d); err != nil {
-			return fmt.Errorf("describe a row: %w", err)
-		}
+		out.Value, err = d.encode()
 	}
-	return nil
+	return err
 }
 
-func join(own, reasons []sink.Header, form Form) []sink.Header {
-	all := make([]sink.Header, 0, len(own)+len(reasons)+1)
-	all = append(all, own...)
-	all = append(all, sink.Header{Key: HeaderForm, Value: []byte(form)})
-	return append(all, reasons...)
+func (d Document) encode() ([]byte, error) {
+	value, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("describe a row: %w", err)
+	}
+	return value, nil
 }
 
-// describe names an event that was not routed. Its id is the key column, if there is one: what the
-// router would take is not known here.
+// describe names an event that was not routed. Its id is the first short key column.
 func describe(ev *replication.Event) (relation, id string) {
 	if ev.Kind == replication.Message {
 		return "message:" + ev.Prefix, ""

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -15,17 +16,15 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Headers of the records of the dead-letter topic. Those of the message itself stand before them,
-// unchanged.
+// Headers of the records of the dead-letter topic, behind those of the message itself.
 const (
-	prefix       = "postrider.dead_letter."
-	HeaderForm   = prefix + "form"   // Form
-	HeaderID     = prefix + "id"     // ID
-	HeaderCause  = prefix + "cause"  // Cause, or Parked
-	HeaderReason = prefix + "reason" // as in the log: null_route, too_large, ...
-	HeaderError  = prefix + "error"  // for people, shortened
-	// where the message belongs; not with a row whose topic is not known
-	HeaderTopic      = prefix + "topic"
+	prefix           = "postrider.dead_letter."
+	HeaderForm       = prefix + "form"        // Form
+	HeaderID         = prefix + "id"          // ID
+	HeaderCause      = prefix + "cause"       // Cause, or Parked
+	HeaderReason     = prefix + "reason"      // as in the log: null_route, too_large, ...
+	HeaderError      = prefix + "error"       // for people, shortened
+	HeaderTopic      = prefix + "topic"       // where the message belongs, if that is known
 	HeaderPartition  = prefix + "partition"   // if the row has one of its own
 	HeaderTimestamp  = prefix + "timestamp"   // of the message, Unix milliseconds
 	HeaderRelation   = prefix + "relation"    // schema-qualified table, or "message:<prefix>"
@@ -34,26 +33,23 @@ const (
 	HeaderCommitTime = prefix + "commit_time" // RFC 3339, by the server's clock
 	HeaderSource     = prefix + "source"      // sink.Source.Header
 	HeaderParks      = prefix + "parks"       // "true": later rows of the key follow
-	// of a claim: bytes of key, value and headers; or of the row, if nothing else is known
-	HeaderSize = prefix + "size"
-	// of a claim: of the value, hexadecimal, where it is known
-	HeaderSHA256 = prefix + "sha256"
-	HeaderAt     = prefix + "at" // RFC 3339, by the relay's clock
+	HeaderSize       = prefix + "size"        // of a claim: bytes of the message, else of the row
+	HeaderSHA256     = prefix + "sha256"      // of a claim's value, hexadecimal, if known
+	HeaderAt         = prefix + "at"          // RFC 3339, by the relay's clock
 )
 
-// HeaderRedriven is the ID of the letter, on a message that was redriven. Such a message has no
-// position headers: it is published outside of the order of positions, and who compares positions
-// would take it for a repeat.
+// HeaderRedriven is the ID of the dead letter, on a message that was redriven. Such a message has
+// no position headers: it is published out of order, and would be taken for a repeat.
 const HeaderRedriven = sink.HeaderRedriven
 
-// Form says what a record of the dead-letter topic is.
+// Form is the kind of a record of the dead-letter topic.
 type Form string
 
 // The forms. The first three are letters.
 const (
 	FormMessage    Form = "message"    // the message as it was routed
 	FormRow        Form = "row"        // a Document of the row, which could not be routed
-	FormClaim      Form = "claim"      // a Document that says where the row is
+	FormClaim      Form = "claim"      // a Document by which to find the row
 	FormResolution Form = "resolution" // a Resolution
 	FormUnparked   Form = "unparked"   // an Unparked
 )
@@ -70,37 +66,25 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
-func (id *ID) UnmarshalText(text []byte) (err error) {
-	*id, err = ParseID(string(text))
-	return err
-}
-
-// ParseID reads an ID as it is printed.
-func ParseID(text string) (id ID, err error) {
-	b, err := hex.DecodeString(text)
+func (id *ID) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(string(text))
 	if err != nil || len(b) != len(id) {
-		return id, fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits",
+		return fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits",
 			text, 2*len(id))
 	}
-	return ID(b), nil
+	*id = ID(b)
+	return nil
 }
 
-// idOf is always the same for a row of a source. The time of the commit tells it from a row of a
-// copy of the database that was put in its place. The relation tells a row from a logical message
-// outside of a transaction, which may have the same position.
+// idOf is always the same for a row of a source. The commit time tells it from a row of a copy of
+// the database, the relation from a logical message with the same position.
 func idOf(source, relation string, p position, commitTime time.Time) ID {
-	h := sha256.New()
-	h.Write([]byte(source))
-	h.Write([]byte{0})
-	h.Write([]byte(relation))
-	h.Write([]byte{0})
-	var at [20]byte
-	binary.BigEndian.PutUint64(at[:], uint64(p.lsn))
-	binary.BigEndian.PutUint32(at[8:], p.index)
-	binary.BigEndian.PutUint64(at[12:],
-		uint64(commitTime.UnixMicro())) //nolint:gosec // only to tell times apart
-	h.Write(at[:])
-	return ID(h.Sum(nil)[:len(ID{})])
+	text := []byte(source + "\x00" + relation + "\x00")
+	text = binary.BigEndian.AppendUint64(text, uint64(p.lsn))
+	text = binary.BigEndian.AppendUint32(text, p.index)
+	text = binary.BigEndian.AppendUint64(text, uint64(commitTime.UnixMicro())) //nolint:gosec // ID
+	sum := sha256.Sum256(text)
+	return ID(sum[:len(ID{})])
 }
 
 // position of an event; positions of one source can be compared.
@@ -109,9 +93,11 @@ type position struct {
 	index uint32
 }
 
-func (p position) before(q position) bool {
-	return p.lsn < q.lsn || p.lsn == q.lsn && p.index < q.index
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.lsn, q.lsn), cmp.Compare(p.index, q.index))
 }
+
+func (p position) before(q position) bool { return p.compare(q) < 0 }
 
 func (p position) String() string { return fmt.Sprintf("%s/%d", p.lsn, p.index) }
 
@@ -131,7 +117,7 @@ func parsePosition(text string) (p position, err error) {
 // Address is what order is kept by.
 type Address struct{ Topic, Key string }
 
-// Letter is what a record says of a letter, without its payload.
+// Letter is a dead letter without its payload.
 type Letter struct {
 	ID         ID
 	Form       Form
@@ -140,7 +126,7 @@ type Letter struct {
 	Error      string
 	Topic      string // where the message belongs; empty: not known
 	Key        []byte // of the message; nil: none, or not known
-	Partition  int32  // that the row asks for, or sink.ByKey
+	Partition  int32  // that the row has, or sink.ByKey
 	Timestamp  time.Time
 	Relation   string
 	EventID    string
@@ -151,23 +137,22 @@ type Letter struct {
 	Size       int64
 	SHA256     string
 	At         time.Time
-	// Where the letter is in the dead-letter topic.
-	InPartition int32
-	Offset      int64
 
-	position position
+	InPartition int32 // of the dead-letter topic
+	Offset      int64
+	position    position
 }
 
 // Address is that of its message. Only that of a letter that parks means anything.
 func (l *Letter) Address() Address { return Address{l.Topic, string(l.Key)} }
 
-// Resolution is the value of a record that says what became of letters.
+// Resolution is the value of a record: what became of letters.
 type Resolution struct {
 	Action  string    `json:"action"` // redriven or discarded
 	Letters []ID      `json:"letters"`
 	Who     string    `json:"who"` // user@host
 	At      time.Time `json:"at"`
-	Hold    bool      `json:"hold,omitempty"` // the relay is asked to wait for the next resolution
+	Hold    bool      `json:"hold,omitempty"` // the relay waits for the next resolution
 }
 
 // The actions of a Resolution.
@@ -176,8 +161,7 @@ const (
 	Discarded = "discarded"
 )
 
-// Unparked is the value of a record in which the relay says that it publishes the rows of a key
-// again.
+// Unparked is the value of a record: the relay publishes the rows of a key again.
 type Unparked struct {
 	Topic string    `json:"topic"`
 	Key   []byte    `json:"key"` // base64
@@ -197,12 +181,7 @@ func parse(m *sink.Message, offset int64) (e entry, err error) {
 	form := Form(h[HeaderForm])
 	switch form {
 	case FormMessage, FormRow, FormClaim:
-		e.letter, err = parseLetter(form, m, h)
-		if err != nil {
-			return entry{}, fmt.Errorf("letter at offset %d of partition %d: %w", offset,
-				m.Partition, err)
-		}
-		e.letter.InPartition, e.letter.Offset = m.Partition, offset
+		e.letter, err = parseLetter(form, m, h, offset)
 	case FormResolution:
 		e.resolution = new(Resolution)
 		err = json.Unmarshal(m.Value, e.resolution)
@@ -217,7 +196,7 @@ func parse(m *sink.Message, offset int64) (e entry, err error) {
 	return e, nil
 }
 
-// headersOf takes the last one of a name: ours stand behind those of the message.
+// headersOf takes the last one of a name: ours are behind those of the message.
 func headersOf(m *sink.Message) map[string]string {
 	h := map[string]string{}
 	for _, header := range m.Headers {
@@ -228,16 +207,51 @@ func headersOf(m *sink.Message) map[string]string {
 	return h
 }
 
-func parseLetter(form Form, m *sink.Message, h map[string]string) (*Letter, error) {
-	l := &Letter{
+// headers are own, which are those of the message itself, and those of the letter.
+func (l *Letter) headers(own []sink.Header) []sink.Header {
+	all := make([]sink.Header, 0, len(own)+17)
+	all = append(all, own...)
+	add := func(key, value string) {
+		all = append(all, sink.Header{Key: key, Value: []byte(value)})
+	}
+	for _, h := range [...][2]string{
+		{HeaderForm, string(l.Form)}, {HeaderID, l.ID.String()}, {HeaderCause, string(l.Cause)},
+		{HeaderReason, l.Reason}, {HeaderError, l.Error}, {HeaderPosition, l.Position},
+		{HeaderCommitTime, l.CommitTime.UTC().Format(time.RFC3339Nano)},
+		{HeaderSource, l.Source}, {HeaderRelation, l.Relation}, {HeaderEventID, l.EventID},
+		{HeaderAt, l.At.UTC().Format(time.RFC3339Nano)},
+		{HeaderParks, strconv.FormatBool(l.Parks)},
+	} {
+		add(h[0], h[1])
+	}
+	if l.Topic != "" {
+		add(HeaderTopic, l.Topic)
+	}
+	if l.Partition != sink.ByKey {
+		add(HeaderPartition, strconv.Itoa(int(l.Partition)))
+	}
+	if !l.Timestamp.IsZero() {
+		add(HeaderTimestamp, strconv.FormatInt(l.Timestamp.UnixMilli(), 10))
+	}
+	if l.SHA256 != "" {
+		add(HeaderSHA256, l.SHA256)
+	}
+	if l.Form == FormClaim {
+		add(HeaderSize, strconv.FormatInt(l.Size, 10))
+	}
+	return all
+}
+
+// parseLetter reads what headers wrote.
+func parseLetter(form Form, m *sink.Message, h map[string]string, offset int64) (*Letter, error) {
+	l := &Letter{InPartition: m.Partition, Offset: offset,
 		Form: form, Cause: Cause(h[HeaderCause]), Reason: h[HeaderReason], Error: h[HeaderError],
-		Topic: h[HeaderTopic], Key: m.Key,
-		Partition: sink.ByKey, Relation: h[HeaderRelation], EventID: h[HeaderEventID],
-		Position: h[HeaderPosition], Source: h[HeaderSource],
-		Parks: h[HeaderParks] == "true", SHA256: h[HeaderSHA256],
+		Topic: h[HeaderTopic], Key: m.Key, Partition: sink.ByKey,
+		Relation: h[HeaderRelation], EventID: h[HeaderEventID], Position: h[HeaderPosition],
+		Source: h[HeaderSource], Parks: h[HeaderParks] == "true", SHA256: h[HeaderSHA256],
 	}
 	var err error
-	if l.ID, err = ParseID(h[HeaderID]); err != nil {
+	if err = l.ID.UnmarshalText([]byte(h[HeaderID])); err != nil {
 		return nil, err
 	}
 	if l.position, err = parsePosition(l.Position); err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,16 +35,16 @@ type Redriver struct {
 	Log  zerolog.Logger
 }
 
-// Outcome is what became of what was asked for.
+// Outcome is what became of the dead letters.
 type Outcome struct {
 	Redriven []*Entry
 	Failed   []Failure
-	Unparked []Address // the relay has said so
-	// nothing of them is open, but the relay has not said so: it does not run, or is behind
+	Unparked []Address // the relay publishes their rows again
+	// nothing of them is open, but the relay has not unparked them: it does not run, or is behind
 	Waiting []Address
 }
 
-// Failure is a letter that could not be redriven, with those behind it of its key.
+// Failure is a dead letter that could not be redriven, with those behind it of its key.
 type Failure struct {
 	Entry  *Entry
 	Err    error
@@ -51,20 +52,19 @@ type Failure struct {
 }
 
 const (
-	// chunk bounds what one transaction holds, in letters and in bytes.
+	// chunk bounds what one transaction holds, in dead letters and in bytes.
 	chunk      = 100
 	chunkBytes = 4 << 20
-	// maxRounds bounds how often new letters of a key are gone after.
+	// maxRounds bounds how often new dead letters of a key are redriven, too.
 	maxRounds = 50
 	// nextRound is how long to wait for the relay between two looks.
 	nextRound = 200 * time.Millisecond
 )
 
 // Redrive redrives letters: all open ones of each key if it is parked, in order, and those that
-// come meanwhile; of other letters those in the list. The error is one of the Store: what was
-// written before is.
+// come meanwhile; else those in the list. An error is one of the Store: what was written stays.
 func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Outcome, error) {
-	var out Outcome
+	run := redrive{Redriver: r, x: x}
 	var single []*Entry
 	var keys []Address
 	for _, e := range letters {
@@ -72,154 +72,124 @@ func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Out
 		case !e.Open():
 		case !e.Parks:
 			single = append(single, e)
-		default:
-			if !slices.Contains(keys, e.Address()) {
-				keys = append(keys, e.Address())
-			}
+		case !slices.Contains(keys, e.Address()):
+			keys = append(keys, e.Address())
 		}
 	}
-	if err := r.singles(ctx, x, single, &out); err != nil {
-		return out, err
+	_, err := run.redrive(ctx, single, false, false)
+	for i := 0; i < len(keys) && err == nil; i++ {
+		err = run.key(ctx, keys[i], letters)
 	}
-	for _, key := range keys {
-		if err := r.key(ctx, x, key, letters, &out); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
+	return run.out, err
 }
 
 // ErrNotFirst refuses to redrive a letter in front of which another one of its key is open.
 var ErrNotFirst = errors.New("an earlier letter of its parked key is open")
 
-// key redrives the letters of a parked key that were asked for. If those are all that were open,
-// it goes after the ones that come, until the relay publishes the rows of the key again.
-func (r *Redriver) key(ctx context.Context, x *Index, key Address, asked []*Entry,
-	out *Outcome) error {
-	open := x.Parked()[key]
+// redrive is one call of Redrive.
+type redrive struct {
+	*Redriver
+	x   *Index
+	out Outcome
+}
+
+// key redrives the chosen letters of a parked key. If those are all that were open, it redrives
+// what comes, too, until the relay publishes the rows of the key again.
+func (r *redrive) key(ctx context.Context, key Address, chosen []*Entry) error {
+	open := r.x.Parked()[key]
 	n := 0
-	for n < len(open) && slices.Contains(asked, open[n]) {
+	for n < len(open) && slices.Contains(chosen, open[n]) {
 		n++
 	}
 	for _, e := range open[n:] {
-		if slices.Contains(asked, e) {
-			out.Failed = append(out.Failed, Failure{Entry: e, Err: ErrNotFirst})
+		if slices.Contains(chosen, e) {
+			r.out.Failed = append(r.out.Failed, Failure{Entry: e, Err: ErrNotFirst})
 		}
 	}
-	if done, err := r.inTurn(ctx, open[:n], false, x, out); err != nil || !done || n < len(open) ||
-		n == 0 {
+	done, err := r.redrive(ctx, open[:n], true, false)
+	if err != nil || !done || n < len(open) || n == 0 {
 		return err
 	}
-	return r.rest(ctx, x, key, out)
+	return r.rest(ctx, key)
 }
 
-// rest redrives what comes until the relay says that the key is no longer parked.
-func (r *Redriver) rest(ctx context.Context, x *Index, key Address, out *Outcome) error {
-	before := x.unparked[key]
+// rest redrives what comes until the relay writes that the key is unparked.
+func (r *redrive) rest(ctx context.Context, key Address) error {
+	before := r.x.unparked[key]
 	for round, deadline := 0, time.Now().Add(r.Wait); round < maxRounds; {
-		if err := x.Update(ctx, min(nextRound, max(time.Until(deadline), 0))); err != nil {
+		if err := r.x.Update(ctx, min(nextRound, max(time.Until(deadline), 0))); err != nil {
 			return err
 		}
-		open := x.Parked()[key]
+		open := r.x.Parked()[key]
 		switch {
 		case len(open) > 0:
 			round++
 			deadline = time.Now().Add(r.Wait)
-			if done, err := r.inTurn(ctx, open, true, x, out); err != nil || !done {
+			if done, err := r.redrive(ctx, open, true, true); err != nil || !done {
 				return err
 			}
-		case x.unparked[key] > before:
-			out.Unparked = append(out.Unparked, key)
+		case r.x.unparked[key] > before:
+			r.out.Unparked = append(r.out.Unparked, key)
 			return nil
 		case !time.Now().Before(deadline):
-			out.Waiting = append(out.Waiting, key)
-			return nil
+			round = maxRounds
 		}
 	}
-	out.Waiting = append(out.Waiting, key)
+	r.out.Waiting = append(r.out.Waiting, key)
 	return nil
 }
 
-// inTurn redrives letters in order, and stops at the first that fails.
-func (r *Redriver) inTurn(ctx context.Context, letters []*Entry, hold bool, x *Index,
-	out *Outcome) (done bool, err error) {
+// redrive redrives letters, as many at a time as one transaction holds. ordered: those behind one
+// that fails do not overtake it. done: none of them failed. hold: the relay waits for the next.
+func (r *redrive) redrive(ctx context.Context, letters []*Entry, ordered, hold bool,
+) (done bool, err error) {
+	done = true
 	for len(letters) > 0 {
-		ms, n, failed := r.take(ctx, x, letters)
-		if n > 0 {
-			failedAt, err := r.publish(ctx, letters[:n], ms, hold, out)
+		ms, failure := r.take(ctx, letters)
+		if failure != nil && ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		for len(ms) > 0 {
+			refused, err := r.publish(ctx, letters[:len(ms)], ms, hold)
 			if err != nil {
 				return false, err
 			}
-			if failedAt != nil { // what stands before it goes by itself
-				i := slices.Index(letters, failedAt.Entry)
-				if i > 0 {
-					if _, err := r.publish(ctx, letters[:i], ms[:i], hold, out); err != nil {
-						return false, err
-					}
-				}
-				failedAt.Behind = len(letters) - 1 - i
-				out.Failed = append(out.Failed, *failedAt)
-				return false, nil
+			if refused == nil {
+				break
 			}
+			failure = refused // nothing was written: those before it go by themselves
+			ms = ms[:slices.Index(letters, refused.Entry)]
 		}
-		if failed != nil {
-			out.Failed = append(out.Failed, Failure{letters[n], failed, len(letters) - n - 1})
-			return false, ctx.Err()
+		letters = letters[len(ms):]
+		if failure == nil {
+			continue
 		}
-		letters = letters[n:]
+		done, letters = false, letters[1:]
+		if ordered {
+			failure.Behind, letters = len(letters), nil
+		}
+		r.out.Failed = append(r.out.Failed, *failure)
 	}
-	return true, nil
+	return done, nil
 }
 
-// singles redrives letters of which each is by itself.
-func (r *Redriver) singles(ctx context.Context, x *Index, letters []*Entry, out *Outcome) error {
-	for len(letters) > 0 {
-		ms, n, failed := r.take(ctx, x, letters)
-		if n > 0 {
-			failedAt, err := r.publish(ctx, letters[:n], ms, false, out)
-			if err != nil {
-				return err
-			}
-			if failedAt != nil {
-				out.Failed = append(out.Failed, *failedAt)
-				letters = slices.Concat(letters[:n:n], letters[n:])
-				letters = slices.DeleteFunc(letters,
-					func(e *Entry) bool { return e == failedAt.Entry || !e.Open() })
-				continue
-			}
-		}
-		if failed != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			out.Failed = append(out.Failed, Failure{Entry: letters[n], Err: failed})
-			n++
-		}
-		letters = letters[n:]
-	}
-	return nil
-}
-
-// take makes the messages of the first letters, as many as one transaction holds. The error is
-// about the one behind them.
-func (r *Redriver) take(ctx context.Context, x *Index, letters []*Entry) (ms []*sink.Message,
-	n int, err error) {
-	bytes := 0
-	for n < len(letters) && n < chunk && bytes < chunkBytes {
-		m, err := r.message(ctx, x, letters[n])
+// take makes the messages of the first letters. The failure is of the one behind them.
+func (r *redrive) take(ctx context.Context, letters []*Entry) (ms []*sink.Message, f *Failure) {
+	for bytes := 0; len(ms) < min(len(letters), chunk) && bytes < chunkBytes; {
+		e := letters[len(ms)]
+		m, err := r.message(ctx, e)
 		if err != nil {
-			return ms, n, err
+			return ms, &Failure{Entry: e, Err: err}
 		}
 		bytes += m.Size()
 		ms = append(ms, m)
-		n++
 	}
-	return ms, n, nil
+	return ms, nil
 }
 
-// message is what a letter stands for.
-func (r *Redriver) message(ctx context.Context, x *Index, e *Entry) (*sink.Message, error) {
-	record, err := x.Message(ctx, e)
+// message makes the message that a letter keeps.
+func (r *redrive) message(ctx context.Context, e *Entry) (*sink.Message, error) {
+	record, err := r.x.Message(ctx, e)
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +202,8 @@ func (r *Redriver) message(ctx context.Context, x *Index, e *Entry) (*sink.Messa
 	if m.Topic == r.Topic {
 		return nil, fmt.Errorf("it belongs to %q, the topic of the dead letters itself", m.Topic)
 	}
-	// Out of the order of positions: it must not be taken for a repeat, nor for how far its
-	// partition has come.
+	// It is out of order, and must not be taken for a repeat, nor for the progress of its
+	// partition.
 	m.Headers = slices.DeleteFunc(slices.Clone(m.Headers), func(h sink.Header) bool {
 		return h.Key == router.HeaderLSN || h.Key == router.HeaderIndex ||
 			h.Key == sink.HeaderSource
@@ -243,8 +213,8 @@ func (r *Redriver) message(ctx context.Context, x *Index, e *Entry) (*sink.Messa
 }
 
 // routed routes the row of a letter again.
-func (r *Redriver) routed(ctx context.Context, e *Entry, record *sink.Message) (*sink.Message,
-	error) {
+func (r *redrive) routed(ctx context.Context, e *Entry, record *sink.Message,
+) (*sink.Message, error) {
 	d, err := parseDocument(record.Value)
 	if err != nil {
 		return nil, err
@@ -278,100 +248,75 @@ func (r *Redriver) routed(ctx context.Context, e *Entry, record *sink.Message) (
 	return m, nil
 }
 
-// publish writes messages with their resolution. The failure is that of one message; then nothing
-// was written.
-func (r *Redriver) publish(ctx context.Context, letters []*Entry, ms []*sink.Message, hold bool,
-	out *Outcome) (*Failure, error) {
+// publish writes messages with their resolution, or nothing if one message has a failure.
+func (r *redrive) publish(ctx context.Context, letters []*Entry, ms []*sink.Message, hold bool,
+) (*Failure, error) {
 	for i := range ms {
 		ms[i].Origin = sink.Origin{Index: uint32(i) + 1} //nolint:gosec // at most chunk
 	}
-	records, at, err := r.resolutions(letters, Redriven, hold)
-	if err != nil {
-		return nil, err
-	}
-	err = r.Store.Append(ctx, append(slices.Clone(ms), records...))
-	failed := new(sink.MessageError)
-	if errors.As(err, &failed) && failed.Origin.Index > 0 {
+	err := r.resolve(ctx, letters, ms, Redriven, hold)
+	if failed, ok := errors.AsType[*sink.MessageError](err); ok && failed.Origin.Index > 0 {
 		e := letters[failed.Origin.Index-1]
-		// for people
 		failed.Origin = sink.Origin{Relation: e.Relation, EventID: e.EventID, LSN: e.position.lsn,
-			Index: e.position.index, CommitTime: e.CommitTime}
+			Index: e.position.index, CommitTime: e.CommitTime} // for people
 		if poison(err) {
 			return &Failure{Entry: e, Err: fmt.Errorf("the broker does not take it: %w", failed)},
 				nil
 		}
 		return nil, fmt.Errorf("dead letter %s: %w", e.ID, err)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		r.out.Redriven = append(r.out.Redriven, letters...)
 	}
-	r.note(letters, Redriven, at)
-	out.Redriven = append(out.Redriven, letters...)
-	return nil, nil
+	return nil, err
 }
 
-// poison tells an error that is about a message from one of the way to the broker.
+// poison reports whether an error is about a message, not about the connection.
 func poison(err error) bool {
-	for _, verdict := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic,
-		sink.ErrUnknownTopic, sink.ErrPermission} {
-		if errors.Is(err, verdict) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{sink.ErrTooLarge, sink.ErrInvalidRecord,
+		sink.ErrInvalidTopic, sink.ErrUnknownTopic, sink.ErrPermission},
+		func(verdict error) bool { return errors.Is(err, verdict) })
 }
 
-// Discard writes down that letters are released. It is done for all of them or, if it fails,
-// perhaps for some.
-func (r *Redriver) Discard(ctx context.Context, letters []*Entry) ([]*Entry, error) {
+// Discard resolves letters without publishing them. If it fails, it returns those that are done.
+func (r *Redriver) Discard(ctx context.Context, letters []*Entry) (done []*Entry, err error) {
 	letters = slices.DeleteFunc(slices.Clone(letters), func(e *Entry) bool { return !e.Open() })
-	var done []*Entry
 	for part := range slices.Chunk(letters, 1000) {
-		records, at, err := r.resolutions(part, Discarded, false)
-		if err != nil {
+		if err := r.resolve(ctx, part, nil, Discarded, false); err != nil {
 			return done, err
 		}
-		if err := r.Store.Append(ctx, records); err != nil {
-			return done, err
-		}
-		r.note(part, Discarded, at)
 		done = append(done, part...)
 	}
 	return done, nil
 }
 
-// resolutions makes a record for each partition that has some of the letters, to be written behind
-// them.
-func (r *Redriver) resolutions(letters []*Entry, action string,
-	hold bool) (records []*sink.Message, at time.Time, err error) {
-	at = time.Now().UTC()
+// resolve writes messages and, behind them, a resolution in each partition with some of the letter
+func (r *Redriver) resolve(ctx context.Context, letters []*Entry, ms []*sink.Message,
+	action string, hold bool) error {
+	at := time.Now().UTC()
 	ids := map[int32][]ID{}
-	var partitions []int32
-	for _, e := range letters {
-		if ids[e.InPartition] == nil {
-			partitions = append(partitions, e.InPartition)
-		}
+	names := make([]string, len(letters))
+	for i, e := range letters {
 		ids[e.InPartition] = append(ids[e.InPartition], e.ID)
+		names[i] = e.ID.String()
 	}
-	for _, p := range partitions {
+	records := slices.Clone(ms)
+	for _, p := range slices.Sorted(maps.Keys(ids)) {
 		value, err := json.Marshal(Resolution{Action: action, Letters: ids[p], Who: r.Who, At: at,
 			Hold: hold})
 		if err != nil {
-			return nil, at, fmt.Errorf("describe a resolution: %w", err)
+			return fmt.Errorf("describe a resolution: %w", err)
 		}
 		records = append(records, &sink.Message{Topic: r.Topic, Partition: p, Value: value,
 			Headers: []sink.Header{{Key: HeaderForm, Value: []byte(FormResolution)}}})
 	}
-	return records, at, nil
-}
-
-// note is the line in the log, and has the letters know before they are read again.
-func (r *Redriver) note(letters []*Entry, action string, at time.Time) {
-	names := make([]string, len(letters))
-	for i, e := range letters {
+	if err := r.Store.Append(ctx, records); err != nil {
+		return err
+	}
+	for _, e := range letters {
 		e.Action, e.ResolvedBy, e.ResolvedAt = action, r.Who, at
-		names[i] = e.ID.String()
 	}
 	r.Log.Info().Str("action", action).Str("who", r.Who).Int("letters", len(letters)).
 		Str("ids", strings.Join(names, " ")).Msg("dead letters resolved")
+	return nil
 }

@@ -319,3 +319,36 @@ func TestDocument_KeepsARow(t *testing.T) {
 	_, err = k.DeadLetter(Poison{Event: &replication.Event{Kind: replication.Message, Prefix: "p"}, Cause: TooLarge, Err: sink.ErrTooLarge, Policy: DeadLetter})
 	require.ErrorIs(t, err, errNowhere)
 }
+
+// The letters in front of a refused one are published by themselves, also when another of them is refused then.
+func TestRedrive_PublishesWhatStandsBeforeTheFirstOfTwoRefusedLetters(t *testing.T) {
+	c := newCluster()
+	k := openTracker2(t, c, 0)
+	for i := range 4 {
+		ev, m := message("a", i+1, position{pglogrepl.LSN(100 + i), 0})
+		letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+		require.NoError(t, err)
+		require.NoError(t, c.append([]*sink.Message{letter}))
+	}
+	third := false
+	c.refuse = func(m *sink.Message) error {
+		switch {
+		case m.Topic == "orders" && string(m.Value) == "3":
+			third = true
+			return sink.ErrTooLarge
+		case m.Topic == "orders" && string(m.Value) == "2" && third:
+			return sink.ErrInvalidRecord
+		}
+		return nil
+	}
+	r := redriver(c, 5*time.Second)
+	x, err := Read(t.Context(), r.Store)
+	require.NoError(t, err)
+	out, err := r.Redrive(t.Context(), x, x.List(Filter{}))
+	require.NoError(t, err)
+	require.Len(t, out.Redriven, 1)
+	require.Len(t, c.home["orders"], 1)
+	require.Len(t, out.Failed, 1)
+	require.ErrorIs(t, out.Failed[0].Err, sink.ErrInvalidRecord)
+	require.Equal(t, 2, out.Failed[0].Behind)
+}

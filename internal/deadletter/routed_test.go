@@ -204,7 +204,7 @@ func TestRedrive_GoesAfterTheLettersThatCome(t *testing.T) {
 		if n == 1 {
 			ev, m := message("k", 3, position{101, 0})
 			tracker.mu.Lock()
-			letter, err := tracker.write(newRow(tracker.writer.source, ev, m), Poison{Cause: Parked}, true) // made before the resolution was read
+			letter, err := tracker.writeLocked(newRow(tracker.writer.source, ev, m), Poison{Cause: Parked}, true) // made before the resolution was read
 			tracker.mu.Unlock()
 			require.NoError(t, err)
 			require.NoError(t, cl.append([]*sink.Message{letter}))

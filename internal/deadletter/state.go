@@ -10,29 +10,25 @@ import (
 // holdFor is how long a row waits for the one who redrives its key.
 const holdFor = time.Second
 
-// state says which keys are parked. It follows from the records of the topic in any order, and
-// from letters that are about to be written. It is pure, and not safe for concurrent use.
+// state has the keys that are parked, from the records of the topic in any order and the letters
+// about to be written. It is not safe for concurrent use.
 type state struct {
 	source    string
 	confirmed pglogrepl.LSN // rows of transactions that ended before are not read again
 
-	keys map[Address]*parkedKey
-	open map[ID]Address // parking letters that no resolution names
-	// named by a resolution. Letters may be read later than it, and may come twice
-	resolved map[ID]struct{}
-	// letters of this source at or behind confirmed, that were there when the session began
-	kept   map[ID]struct{}
-	newest position // of kept
+	keys     map[Address]*parkedKey
+	open     map[ID]Address // parking letters that no resolution names
+	resolved map[ID]bool    // their letters may be read later, and may come twice
+	kept     map[ID]bool    // letters of this source, behind confirmed, from before the session
+	newest   position       // of kept
 }
 
-// begun says that what is read from now on was written in this session, whose rows do not come
-// again.
+// begun: what is read from now on was written in this session, whose rows do not come again.
 func (s *state) begun() { s.confirmed = math.MaxUint64 }
 
 // parkedKey has at least one open letter.
 type parkedKey struct {
-	// open has the position of each one's row: zero, and so before every row, for a letter of
-	// another source, whose positions say nothing here.
+	// open has the position of each row; zero, before every row, for a letter of another source.
 	open  map[ID]position
 	hold  time.Time // until when a row of the key waits
 	asked bool      // a row has waited
@@ -41,26 +37,20 @@ type parkedKey struct {
 func newState(source string, confirmed pglogrepl.LSN) *state {
 	return &state{
 		source: source, confirmed: confirmed,
-		keys: map[Address]*parkedKey{}, open: map[ID]Address{}, resolved: map[ID]struct{}{},
-		kept: map[ID]struct{}{},
+		keys: map[Address]*parkedKey{}, open: map[ID]Address{}, resolved: map[ID]bool{},
+		kept: map[ID]bool{},
 	}
 }
 
 // letter takes note of a letter that was read, or is about to be written.
 func (s *state) letter(l *Letter) {
 	if l.Source == s.source && l.position.lsn >= s.confirmed {
-		s.kept[l.ID] = struct{}{}
+		s.kept[l.ID] = true
 		if s.newest.before(l.position) {
 			s.newest = l.position
 		}
 	}
-	if !l.Parks {
-		return
-	}
-	if _, done := s.resolved[l.ID]; done {
-		return
-	}
-	if _, known := s.open[l.ID]; known {
+	if _, known := s.open[l.ID]; known || !l.Parks || s.resolved[l.ID] {
 		return
 	}
 	address := l.Address()
@@ -78,9 +68,8 @@ func (s *state) letter(l *Letter) {
 
 // resolution returns the keys that are not parked any more because of it.
 func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
-	touched := map[Address]struct{}{}
 	for _, id := range r.Letters {
-		s.resolved[id] = struct{}{}
+		s.resolved[id] = true
 		address, open := s.open[id]
 		if !open {
 			continue
@@ -88,16 +77,12 @@ func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
 		delete(s.open, id)
 		k := s.keys[address]
 		delete(k.open, id)
-		touched[address] = struct{}{}
-	}
-	for address := range touched {
-		k := s.keys[address]
-		switch {
-		case len(k.open) == 0:
+		if r.Hold {
+			k.hold, k.asked = now.Add(holdFor), false
+		}
+		if len(k.open) == 0 {
 			delete(s.keys, address)
 			unparked = append(unparked, address)
-		case r.Hold:
-			k.hold, k.asked = now.Add(holdFor), false
 		}
 	}
 	return unparked
@@ -105,15 +90,10 @@ func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
 
 // isKept reports whether the letter of a row of this source is in the topic already.
 func (s *state) isKept(id ID, p position) bool {
-	if len(s.kept) == 0 || s.newest.before(p) {
-		return false
-	}
-	_, kept := s.kept[id]
-	return kept
+	return !s.newest.before(p) && s.kept[id]
 }
 
-// follows reports whether a row has to follow its key. One in front of all open letters of the key
-// was published before they were made.
+// follows reports whether a row is behind an open letter of its key; else it was published before.
 func (s *state) follows(a Address, p position) bool {
 	k := s.keys[a]
 	if k == nil {
@@ -127,8 +107,7 @@ func (s *state) follows(a Address, p position) bool {
 	return false
 }
 
-// holds reports whether a row of a parked key has to wait, once for each resolution that asks for
-// it.
+// holds reports whether a row of a parked key has to wait: once for each resolution with Hold.
 func (s *state) holds(a Address, now time.Time) bool {
 	k := s.keys[a]
 	if k == nil || k.asked || !now.Before(k.hold) {
@@ -140,9 +119,8 @@ func (s *state) holds(a Address, now time.Time) bool {
 
 // held is for how long a row of the key still has to wait; zero or less: no longer.
 func (s *state) held(a Address, now time.Time) time.Duration {
-	k := s.keys[a]
-	if k == nil {
-		return 0
+	if k := s.keys[a]; k != nil {
+		return k.hold.Sub(now)
 	}
-	return k.hold.Sub(now)
+	return 0
 }

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,12 +19,11 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Store reads and writes the dead-letter topic. Its methods belong to one goroutine, but for
-// Close.
+// Store reads and writes the dead-letter topic. Its methods, but Close, belong to one goroutine.
 type Store interface {
-	// Read hands over the records from where the last Read ended up to the end of the topic as it
-	// is now, those of transactions once they are committed. If there are none it waits for some
-	// as long as wait. Topic, Partition, Key, Value, Headers and Timestamp are set.
+	// Read hands over the records from where the last Read ended up to the end of the topic, those
+	// of transactions once they are committed. If there are none it waits for some, up to wait.
+	// Topic, Partition, Key, Value, Headers and Timestamp are set.
 	Read(ctx context.Context, wait time.Duration, each func(m *sink.Message, offset int64)) error
 	// Get reads one record again; nil if it is gone.
 	Get(ctx context.Context, partition int32, offset int64) (*sink.Message, error)
@@ -40,8 +40,7 @@ type Options struct {
 	Store     Store // closed by the Tracker
 	Source    sink.Source
 	Confirmed pglogrepl.LSN // where the session begins
-	// Address finds out where a row belongs that could not be routed, as far as that is possible.
-	// May be nil.
+	// Address finds where a row belongs that could not be routed, if possible. May be nil.
 	Address func(ev *replication.Event) (topic string, key []byte, ok bool)
 	Metrics *metrics.Set
 	Log     zerolog.Logger
@@ -59,8 +58,9 @@ type Tracker struct {
 	opts   Options
 	writer writer
 
-	parked atomic.Int64 // keys; so that a row costs nothing while there are none
-	kept   atomic.Int64 // LSN of the newest letter that may be met again; 0: none
+	// Of state, so that a row costs no lock while no key is parked.
+	parked atomic.Int64  // keys
+	kept   atomic.Uint64 // LSN of the newest letter whose row may be read again; 0: none
 
 	stop  context.CancelFunc
 	ended chan struct{} // closed when follow has returned
@@ -72,26 +72,25 @@ type Tracker struct {
 
 var _ Handler = (*Tracker)(nil)
 
-// Open reads the topic to its end. Then it follows it, until Close. The errors are those of the
-// Store, which it closes in any case.
+// Open reads the topic to its end, and follows it until Close. It closes the Store on an error.
 func Open(ctx context.Context, o Options) (*Tracker, error) {
 	t := &Tracker{
-		opts: o, writer: writer{topic: o.Topic, source: o.Source.Header(), limit: o.Store.Limit(),
+		opts: o,
+		writer: writer{topic: o.Topic, source: o.Source.Header(), limit: o.Store.Limit(),
 			now: time.Now},
 		state: newState(o.Source.Header(), o.Confirmed), moved: make(chan struct{}),
 		ended: make(chan struct{}),
 	}
-	began := time.Now()
-	n := 0
-	if err := o.Store.Read(ctx, 0, func(m *sink.Message,
-		offset int64) {
+	began, n := time.Now(), 0
+	err := o.Store.Read(ctx, 0, func(m *sink.Message, offset int64) {
 		n++
 		t.take(m, offset)
-	}); err != nil {
+	})
+	if err != nil {
 		o.Store.Close()
 		return nil, fmt.Errorf("read the dead letters in topic %q: %w", o.Topic, err)
 	}
-	t.count()
+	t.countLocked()
 	t.state.begun()
 	if parked := t.parked.Load(); parked > 0 {
 		o.Log.Warn().Int64("parked_keys", parked).Int("letters", len(t.state.open)).
@@ -125,12 +124,10 @@ func (t *Tracker) take(m *sink.Message, offset int64) (unparked []Address) {
 	return unparked
 }
 
-// count updates what is read without the lock. The caller has the lock, or is alone.
-func (t *Tracker) count() {
+// countLocked updates what is read without the lock.
+func (t *Tracker) countLocked() {
 	t.parked.Store(int64(len(t.state.keys)))
-	if t.state.newest.lsn > 0 {
-		t.kept.Store(int64(t.state.newest.lsn)) //nolint:gosec // an LSN is a byte position
-	}
+	t.kept.Store(uint64(t.state.newest.lsn))
 	t.opts.Metrics.ParkedKeys.Set(float64(len(t.state.keys)))
 }
 
@@ -145,15 +142,13 @@ func (t *Tracker) follow(ctx context.Context) {
 			for _, a := range t.take(m, offset) {
 				released = append(released, t.unparked(a))
 			}
-			t.count()
+			t.countLocked()
 		})
 		if len(released) > 0 {
 			// only a redrive waits for it, and not for ever
-			if appendErr := t.opts.Store.Append(ctx, released); appendErr != nil &&
-				ctx.Err() == nil {
-				t.opts.Log.Warn().Err(appendErr).
-					Msg("unparked record not written; rows of these keys are published " +
-						"nevertheless")
+			if err := t.opts.Store.Append(ctx, released); err != nil && ctx.Err() == nil {
+				t.opts.Log.Warn().Err(err).Msg("unparked record not written; rows of these " +
+					"keys are published nevertheless")
 			}
 		}
 		if err == nil || ctx.Err() != nil {
@@ -161,12 +156,10 @@ func (t *Tracker) follow(ctx context.Context) {
 		}
 		t.opts.Log.Warn().Err(err).Str("topic", t.opts.Topic).
 			Msg("dead letters not followed; parked keys stay parked until that works")
-		pause := time.NewTimer(followPause)
 		select {
-		case <-pause.C:
+		case <-time.After(followPause):
 		case <-ctx.Done():
 		}
-		pause.Stop()
 	}
 }
 
@@ -182,66 +175,67 @@ func (t *Tracker) unparked(a Address) *sink.Message {
 	}
 }
 
-// Letter implements Desk.
+// DeadLetter implements Handler.
 func (t *Tracker) DeadLetter(p Poison) (*sink.Message, error) {
 	r := newRow(t.writer.source, p.Event, p.Message)
-	if refused := new(router.RowError); p.Message == nil && errors.As(p.Err, &refused) &&
-		refused.EventID != "" && len(refused.EventID) <= maxKeyColumn {
-		// by the column that the router takes, and not by the first of the primary key
-		r.origin.EventID = refused.EventID
-	}
-	if p.Message == nil && t.opts.Address != nil {
-		if topic, key, ok := t.opts.Address(p.Event); ok {
-			r.at, r.hasKey = Address{topic, string(key)}, key != nil
+	if p.Message == nil {
+		// The id by the column that the router takes, not by the first of the primary key.
+		if refused, ok := errors.AsType[*router.RowError](p.Err); ok && refused.EventID != "" &&
+			len(refused.EventID) <= maxKeyColumn {
+			r.origin.EventID = refused.EventID
+		}
+		if t.opts.Address != nil {
+			if topic, key, ok := t.opts.Address(p.Event); ok {
+				r.Topic, r.Key = topic, bytes.Clone(key)
+			}
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state.isKept(r.id, r.position) {
+	if t.state.isKept(r.ID, r.position) {
 		return nil, ErrKept
 	}
-	known := r.hasKey && r.at.Topic != ""
+	known := r.Key != nil && r.Topic != ""
 	if p.Policy == DeadLetterKey && !known {
 		t.opts.Log.Warn().Str("cause", string(p.Cause)).Stringer("position", r.position).
 			Msg("key of a dead letter is not known, so it is not parked: later rows of it are " +
 				"published")
 	}
-	return t.write(r, p, known && (p.Policy == DeadLetterKey || t.state.keys[r.at] != nil))
+	return t.writeLocked(r, p,
+		known && (p.Policy == DeadLetterKey || t.state.keys[r.Address()] != nil))
 }
 
-// write makes the record and notes it. The caller has the lock.
-func (t *Tracker) write(r row, p Poison, parks bool) (*sink.Message, error) {
+// writeLocked makes the record and applies it.
+func (t *Tracker) writeLocked(r *row, p Poison, parks bool) (*sink.Message, error) {
 	m, err := t.writer.letter(r, p, parks)
 	if err != nil {
 		return nil, err
 	}
-	t.state.letter(&Letter{ID: r.id, Topic: r.at.Topic, Key: []byte(r.at.Key),
-		Source: t.writer.source, Parks: parks, position: r.position})
-	t.count()
+	t.state.letter(&r.Letter)
+	t.countLocked()
 	return m, nil
 }
 
-// Follow implements Desk.
+// Follow implements Handler.
 func (t *Tracker) Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error) {
-	if t.parked.Load() == 0 &&
-		int64(m.Origin.LSN) > t.kept.Load() { //nolint:gosec // an LSN is a byte position
+	if t.parked.Load() == 0 && m.Origin.LSN > pglogrepl.LSN(t.kept.Load()) {
 		return nil, nil
 	}
 	r := newRow(t.writer.source, ev, m)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.state.isKept(r.id, r.position):
+	case t.state.isKept(r.ID, r.position):
 		return nil, ErrKept
-	case !r.hasKey || !t.state.follows(r.at, r.position):
+	case r.Key == nil || !t.state.follows(r.Address(), r.position):
 		return nil, nil
-	case t.state.holds(r.at, t.writer.now()):
+	case t.state.holds(r.Address(), t.writer.now()):
 		return nil, ErrHold
 	}
-	return t.write(r, Poison{Cause: Parked, Reason: string(Parked)}, true)
+	return t.writeLocked(r, Poison{Cause: Parked, Reason: string(Parked)}, true)
 }
 
-// Wait implements Desk.
+// Wait implements Handler.
 func (t *Tracker) Wait(ctx context.Context, m *sink.Message) error {
 	at := Address{m.Topic, string(m.Key)}
 	for {
@@ -251,15 +245,12 @@ func (t *Tracker) Wait(ctx context.Context, m *sink.Message) error {
 		if left <= 0 {
 			return nil
 		}
-		timer := time.NewTimer(left)
 		select {
 		case <-moved:
-		case <-timer.C:
+		case <-time.After(left):
 		case <-ctx.Done():
-			timer.Stop()
 			return context.Cause(ctx)
 		}
-		timer.Stop()
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package history keeps the last hour of a relay in memory, for the charts of the status page. It
-// reads no clock and starts no goroutine.
+// Package history keeps the last hour of a relay in memory, for the charts of the status page.
 package history
 
 import (
@@ -26,7 +25,7 @@ type Reading struct {
 	WAL, Drain              *float64 // bytes per second; nil: not known
 }
 
-// Buckets is a histogram: Counts[i] observations lie at or below Bounds[i], in seconds. The last
+// Buckets is a histogram: Counts[i] observations are at or below Bounds[i], in seconds. The last
 // count is that of all observations.
 type Buckets struct {
 	Bounds []float64
@@ -38,7 +37,7 @@ type Sample struct {
 	At                 time.Time `json:"at"`
 	PublishedPerSecond float64   `json:"published_per_second"`
 	FailedPerSecond    float64   `json:"failed_per_second"`
-	LatencyP50         *float64  `json:"latency_p50_seconds,omitempty"` // nil: nothing was published
+	LatencyP50         *float64  `json:"latency_p50_seconds,omitempty"` // nil: none published
 	LatencyP99         *float64  `json:"latency_p99_seconds,omitempty"`
 	LagBytes           *int64    `json:"lag_bytes,omitempty"`
 	RetainedBytes      *int64    `json:"retained_bytes,omitempty"`
@@ -47,8 +46,7 @@ type Sample struct {
 	InFlight           int       `json:"in_flight"`
 }
 
-// History holds the samples of an hour. The zero value is ready. All methods are safe for
-// concurrent use.
+// History is the samples of an hour. The zero value is ready. Safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
 	last    Reading
@@ -98,7 +96,7 @@ func (h *History) PublishedPerSecond() float64 {
 }
 
 // quantile estimates as Prometheus' histogram_quantile does, from the observations between two
-// readings: linear inside a bucket, the last bound beyond all. nil: there are no observations.
+// readings. nil: there are no observations.
 func quantile(q float64, before, after Buckets) *float64 {
 	count := func(i int) float64 {
 		n := float64(after.Counts[i])
