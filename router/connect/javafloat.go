@@ -121,7 +121,6 @@ func appendJavaDigits(dst []byte, fraction uint64, exponent, significant int) []
 	b := scaled(new(big.Int).SetUint64(fraction), b5, b2)
 	s := scaled(big.NewInt(1), s5, s2)
 	m := scaled(big.NewInt(1), m5, m2)
-	ten := big.NewInt(10)
 	tenS := new(big.Int).Mul(s, ten)
 
 	var digits [40]byte
