@@ -13,10 +13,12 @@ import (
 // Debezium.
 func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 	values [][]byte) (err error) {
-	if p.timestamp == nil {
-		m.Timestamp = ev.Time
-	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.Index], ev.Time,
-		r.cfg.StrictTypes); err != nil {
+	if ev.Kind == replication.Update {
+		if values, err = r.available(p, values); err != nil {
+			return err
+		}
+	}
+	if m.Timestamp, err = recordTime(p.timestamp, values, ev.Time, r.cfg.StrictTypes); err != nil {
 		return err
 	}
 	headers := m.Headers[:0]
@@ -45,29 +47,16 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 
 // topic is where a row goes.
 func (p *plan) topic(values [][]byte) (string, error) {
-	routed := values[p.route.Index]
+	routed, err := p.route.Text(values[p.route.Index])
+	if err != nil {
+		return "", err
+	}
 	if routed == nil {
-		return "", nullRoute(p.route)
+		return "", fault(ReasonNullRoute,
+			"have the application write it, and make the column NOT NULL",
+			"column %s, which decides the topic, is NULL", p.route.Name)
 	}
-	if p.route.Read != nil {
-		v, err := p.route.Value(routed)
-		if err != nil {
-			return "", err
-		}
-		if routed, _ = v.(connect.Text); routed == nil {
-			return "", nullRoute(p.route)
-		}
-	}
-	topic, bad := p.rule.topics.of(routed)
-	if bad != nil {
-		return "", bad
-	}
-	return topic, nil
-}
-
-func nullRoute(c *connect.Column) *rowFault {
-	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL",
-		"column %s, which decides the topic, is NULL", c.Name)
+	return p.rule.topics.of(routed)
 }
 
 // makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go

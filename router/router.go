@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -171,47 +172,59 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 // Everything of the message but Origin.Transaction and Origin.HandedOver is set; its slices may
 // alias those of the event.
 func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err error) {
-	var p *plan
-	values := ev.Values
-	switch ev.Kind {
-	case replication.Insert, replication.Update:
-		p = r.planOf(ev)
-		p.assigned.Last = ev.LSN
-		switch {
-		case p.err != nil:
-			return false, p.err
-		case p.rule == nil:
-			return false, nil
-		case len(values) != len(p.rel.Columns):
-			return false, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
-				"the row has %d values, the relation %d columns", len(values), len(p.rel.Columns)))
-		case ev.Kind == replication.Update && !p.keyChanged(ev):
-			return false, p.rule.unexpected(p, ev)
-		}
-	case replication.Message:
-		one := r.prefixes[ev.Prefix]
-		if one == nil {
-			one = r.prefixes[AnyPrefix]
-		}
-		if one == nil {
-			return false, nil
-		}
-		if p, values, err = one.messagePlan(ev); err != nil {
-			return false, rowError(ev, "message:"+ev.Prefix, nil, err)
-		}
-		p.rule = one
-	default:
-		return false, nil
+	p, values, err := r.locate(ev)
+	if err != nil || p == nil {
+		return false, err
 	}
-	if ev.Kind == replication.Update {
-		if values, err = p.rule.available(p, values); err != nil {
-			return false, rowError(ev, p.relation, ev.Values[p.id.Index], err)
-		}
+	if ev.Kind == replication.Update && !p.keyChanged(ev) {
+		return false, p.rule.unexpected(p, ev)
 	}
 	if err := p.rule.route(m, p, ev, values); err != nil {
 		return false, rowError(ev, p.relation, values[p.id.Index], err)
 	}
 	return true, nil
+}
+
+// locate finds the plan and the values of an event; a nil plan if it is not ours.
+func (r *Router) locate(ev *replication.Event) (*plan, [][]byte, error) {
+	switch ev.Kind {
+	case replication.Insert, replication.Update:
+		p := r.planOf(ev)
+		p.assigned.Last = ev.LSN
+		switch {
+		case p.err != nil || p.rule == nil:
+			return nil, nil, p.err
+		case len(ev.Values) != len(p.rel.Columns):
+			return nil, nil, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
+				"the row has %d values, the relation %d columns", len(ev.Values), len(p.rel.Columns)))
+		}
+		return p, ev.Values, nil
+	case replication.Message:
+		one := cmp.Or(r.prefixes[ev.Prefix], r.prefixes[AnyPrefix])
+		if one == nil {
+			return nil, nil, nil
+		}
+		p, values, err := one.messagePlan(ev)
+		if err != nil {
+			return nil, nil, rowError(ev, "message:"+ev.Prefix, nil, err)
+		}
+		return p, values, nil
+	}
+	return nil, nil, nil
+}
+
+// Address returns the topic and key of an event that Route has refused. False: one of them is what
+// is wrong, or the event has no key.
+func (r *Router) Address(ev *replication.Event) (topic string, key []byte, ok bool) {
+	p, values, err := r.locate(ev)
+	if err != nil || p == nil {
+		return "", nil, false
+	}
+	if topic, err = p.topic(values); err != nil {
+		return "", nil, false
+	}
+	key, err = p.rule.makeKey(p, values, 0)
+	return topic, key, err == nil && key != nil
 }
 
 // Check resolves the columns of one of Tables as Route would, without a row. The error is a
@@ -223,7 +236,7 @@ func (r *Router) Check(rel *replication.Relation) error {
 	if one == nil {
 		return nil
 	}
-	err := r.newPlan(rel, one, 0).err
+	err := newPlan(rel, one, 0).err
 	var shape *ShapeError
 	if errors.As(err, &shape) && len(one.cfg.Messages) > 0 {
 		return nil
@@ -274,27 +287,19 @@ func (r *Router) makePlan(ev *replication.Event) *plan {
 				err: err}
 		}
 	}
-	one := r.named(table)
 	p := &plan{rel: rel, relation: rel.String()}
-	if one != nil {
-		p = r.newPlan(rel, one, ev.XID)
+	if one := r.named(table); one != nil {
+		p = newPlan(rel, one, ev.XID)
 	} else {
 		table = ""
 	}
-	p.upTo, p.assigned = noEnd, r.assign(ev, table)
-	if upTo != 0 {
-		p.upTo = upTo
-	}
+	p.upTo, p.assigned = cmp.Or(upTo, noEnd), r.assign(ev, table)
 	return p
 }
 
 // newPlan is the plan of a relation that a rule is for.
-func (r *Router) newPlan(rel *replication.Relation, one *rule, xid uint32) *plan {
-	s, err := one.relationShape(rel, xid)
-	if err != nil {
-		return &plan{rel: rel, relation: rel.String(), err: err}
-	}
-	p, err := s.plan(one.placements)
+func newPlan(rel *replication.Relation, one *rule, xid uint32) *plan {
+	p, err := one.relationPlan(rel, xid)
 	if err != nil {
 		return &plan{rel: rel, relation: rel.String(), err: err}
 	}

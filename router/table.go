@@ -20,8 +20,7 @@ type Table struct {
 type TableColumn struct {
 	Name    string `json:"name"`     // pg_attribute.attname
 	NotNull bool   `json:"not_null"` // pg_attribute.attnotnull
-	// its place in the primary key, from 1; 0: not part of it
-	Key int `json:"key"`
+	Key     int    `json:"key"`      // its place in the primary key, from 1; 0: not part of it
 	// pg_get_expr(adbin, adrelid); empty: none, or the column is generated
 	Default string       `json:"default"`
 	Type    connect.Type `json:"type"`

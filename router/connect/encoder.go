@@ -100,6 +100,16 @@ func (c *Column) Value(raw []byte) (any, error) {
 	return v, nil
 }
 
+// Text is the value of a column of text; nil for NULL.
+func (c *Column) Text(raw []byte) (Text, error) {
+	if raw == nil || c.Read == nil {
+		return raw, nil
+	}
+	v, err := c.Value(raw)
+	t, _ := v.(Text)
+	return t, err
+}
+
 // Value encodes a value of a schema. A nil schema is none, as for an expanded empty array.
 func (e *Encoder) Value(s *Schema, prefix []byte, v any) ([]byte, error) {
 	switch e.Format {
