@@ -1,10 +1,14 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 )
 
 // RowError is a row or logical message that can never be published as it is: poison.
@@ -60,15 +64,22 @@ func (e *ShapeError) Error() string {
 		e.Relation, e.Column, e.Problem, e.Rule, e.Key, strings.Join(e.Existing, ", "))
 }
 
-// rowFault is what is wrong with a row, before it is known which.
-type rowFault struct {
-	reason string
-	err    error
-	hint   string
+// fault is what is wrong with a row, before it is known which; see rowError.
+func fault(reason, hint, format string, args ...any) *RowError {
+	return &RowError{Reason: reason, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-func (f *rowFault) Error() string { return f.err.Error() }
-
-func fault(reason, hint, format string, args ...any) *rowFault {
-	return &rowFault{reason, fmt.Errorf(format, args...), hint}
+// rowError completes a fault, or another error, with the event that it belongs to.
+func rowError(ev *replication.Event, relation string, id []byte, err error) error {
+	out := RowError{Reason: ReasonUnconvertible, Err: err}
+	var known *RowError
+	var value *connect.ValueError
+	switch {
+	case errors.As(err, &known):
+		out = *known
+	case errors.As(err, &value):
+		out.Err, out.Hint = value.Err, value.Hint
+	}
+	out.Relation, out.EventID, out.LSN, out.Index = relation, string(id), ev.LSN, ev.Index
+	return &out
 }

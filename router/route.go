@@ -1,7 +1,6 @@
 package router
 
 import (
-	"errors"
 	"unsafe"
 
 	"github.com/postrider/postrider/replication"
@@ -86,24 +85,6 @@ func partitionOf(c *connect.Column, values [][]byte) (int32, error) {
 	return 0, fault(ReasonInvalidPartition,
 		"write a partition that the topic has, or NULL to have the key decide",
 		"column %s: %s is no partition", c.Name, raw)
-}
-
-// rowError says which event it is that a fault belongs to.
-func rowError(ev *replication.Event, relation string, id []byte, err error) error {
-	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id),
-		LSN: ev.LSN, Index: ev.Index, Err: err}
-	if v := (*connect.ValueError)(nil); errors.As(err, &v) {
-		if out.Hint = v.Hint; v == err { //nolint:errorlint // the error itself
-			out.Err = v.Err
-		}
-	}
-	if f := (*rowFault)(nil); errors.As(err, &f) {
-		out.Reason, out.Hint = f.reason, f.hint
-		if f == err { //nolint:errorlint // the fault itself, not something around it
-			out.Err = f.err
-		}
-	}
-	return out
 }
 
 // alias is the bytes as a string, without a copy. It is good for as long as the bytes of the

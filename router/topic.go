@@ -74,7 +74,7 @@ func (t *topics) of(value []byte) (string, error) {
 		size += topicCacheFault
 	}
 	// a busy machine may be why a match took too long
-	if len(value) > maxCachedValue || bad != nil && bad.reason == ReasonRegexTimeout {
+	if len(value) > maxCachedValue || bad != nil && bad.Reason == ReasonRegexTimeout {
 		return r.name, r.err
 	}
 	if t.bytes+size > topicCacheBytes {
@@ -86,7 +86,7 @@ func (t *topics) of(value []byte) (string, error) {
 	return r.name, r.err
 }
 
-func (t *topics) route(value string) (string, *rowFault) {
+func (t *topics) route(value string) (string, *RowError) {
 	name := value
 	if t.convert != nil {
 		name = t.convert(name)
