@@ -77,16 +77,19 @@ func (s *shape) named(name, key string) *connect.Column {
 	}
 	switch {
 	case i < 0 && slices.Contains(s.present, name):
-		return s.fail(strconv.Quote(name), key, "if it was renamed while rows waited, add an empty column of the "+
-			"old name for as long as they are relayed: docs/OUTBOX-TABLES.md, Changing the table",
+		return s.fail(strconv.Quote(name), key, "if it was renamed while rows waited, add an empty "+
+			"column of the old name for as long as they are relayed: docs/OUTBOX-TABLES.md, "+
+			"Changing the table",
 			"is in the table, but not in this row, which was written before")
 	case i < 0:
-		return s.fail(strconv.Quote(name), key, "set router."+key+" to the column that is meant", "does not exist")
+		return s.fail(strconv.Quote(name), key, "set router."+key+" to the column that is meant",
+			"does not exist")
 	}
 	c, err := s.lookup(i)
 	if unsupported := (*connect.UnsupportedTypeError)(nil); errors.As(err, &unsupported) {
-		return s.fail(strconv.Quote(name), key, "choose another column, or set router.include.unknown.datatypes "+
-			"to true to have it as bytes", "is of type %s, which has no mapping", unsupported.Name)
+		return s.fail(strconv.Quote(name), key, "choose another column, or set "+
+			"router.include.unknown.datatypes to true to have it as bytes",
+			"is of type %s, which has no mapping", unsupported.Name)
 	}
 	if s.err == nil {
 		s.err = err
@@ -94,7 +97,7 @@ func (s *shape) named(name, key string) *connect.Column {
 	return c
 }
 
-// optional is named for a column that may not be asked for.
+// optional is named for an option that may be empty.
 func (s *shape) optional(name, key string) *connect.Column {
 	if name == "" {
 		return nil

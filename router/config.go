@@ -99,7 +99,7 @@ type Config struct {
 	StrictTypes bool `toml:"strict_types"`
 }
 
-// Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do.
+// Format is how keys, values and headers are written to bytes, as Kafka Connect's converters do.
 // Beside the names of key and value stand the options of their converters, under Connect's names
 // for them.
 type Format struct {

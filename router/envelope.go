@@ -17,7 +17,7 @@ type schemaKey struct {
 // from rows.
 const envelopesKept = 4096
 
-// makeValue encodes the value: the payload, expanded where that is asked, in an envelope where
+// makeValue encodes the value: the payload, expanded if it is configured, in an envelope where
 // columns are placed in one. Nil is a tombstone.
 func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
 	raw := values[p.payload.Index]

@@ -36,7 +36,7 @@ const (
 	ReasonUpdate           = "update"
 )
 
-// Error tells what is wrong with which event. What to do is in Hint alone.
+// Error names the event and what is wrong with it. What to do is in Hint alone.
 func (e *RowError) Error() string {
 	return fmt.Sprintf("route event %q of %s at %s index %d: %v", e.EventID, e.Relation, e.LSN,
 		e.Index, e.Err)
@@ -52,13 +52,13 @@ type ShapeError struct {
 	Relation string
 	Column   string   // the column as configured, or the candidates with "or" between them
 	Rule     string   // the rule set of the table: see RuleName
-	Key      string   // its key that says which column it is
+	Key      string   // its key that names the column
 	Existing []string // the columns there are
 	Problem  string   // what is wrong, as the end of a sentence that begins with the column
 	Hint     string   // what to do
 }
 
-// Error tells what is missing and what there is. What to do is in Hint alone.
+// Error names what is missing and the columns there are. What to do is in Hint alone.
 func (e *ShapeError) Error() string {
 	return fmt.Sprintf("%s cannot be routed: column %s %s (%s.%s); it has the columns %s",
 		e.Relation, e.Column, e.Problem, e.Rule, e.Key, strings.Join(e.Existing, ", "))

@@ -146,7 +146,7 @@ const (
 // source for which they count.
 const ownPrefix = "postrider."
 
-// memberProblem says why a row may not bring a header of that name; empty if it may. Names with
+// memberProblem is why a row may not bring a header of that name; empty if it may. Names with
 // our prefix would be taken for positions by a reader that removes duplicates with them, the relay
 // itself included.
 func memberProblem(name string) string {

@@ -23,8 +23,8 @@ var (
 	}
 )
 
-// Heartbeat is the record that Debezium publishes to say that it is at work: its topic.prefix as
-// the key, the time as the value, no headers, in partition 0. An error says that the format takes
+// Heartbeat is the record that Debezium publishes to show that it is at work: its topic.prefix as
+// the key, the time as the value, no headers, in partition 0. It fails if the format takes
 // no structs.
 func Heartbeat(f Format, topic, prefix string, at time.Time) (*sink.Message, error) {
 	write := func(c connect.Converter, s *connect.Schema, value any) ([]byte, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Options say what a Router routes.
+// Options are what a Router routes.
 type Options struct {
 	// outbox tables as schema.table; empty: every relation that is met, by the one rule set
 	Tables []string
@@ -26,10 +26,9 @@ type Options struct {
 	// is in it.
 	OwnTopics []string
 
-	// ParentTable decides which of Tables a row belongs to; empty: none. Its name alone does not
-	// tell: a partition has a name of its own. It is called for the first row of each
-	// *replication.Relation; the answer holds for all rows of it up to a position, zero for all. Nil:
-	// the name of the relation decides.
+	// ParentTable decides which of Tables a row belongs to; empty: none. A partition has a name of
+	// its own. It is called for the first row of each *replication.Relation; the answer applies to
+	// all rows of it up to a position, zero for all. Nil: the name of the relation decides.
 	ParentTable func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
 	// Updated is called with the first update of a table that is dropped, and the router's
 	// table.op.invalid.behavior, warn or error. May be nil.
@@ -168,7 +167,7 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 // RouteTo maps an Insert, an Update or a Message to m, whose room for headers is used again. It
 // returns false without an error for an event that is not ours: another table, another prefix. The
 // error is a *RowError for an event that can never be published, a *ShapeError for a relation that
-// cannot be routed, or what ParentTable or Describe returned; what m holds then is of no use.
+// cannot be routed, or what ParentTable or Describe returned; then m is of no use.
 // Everything of the message but Origin.Transaction and Origin.HandedOver is set; its slices may
 // alias those of the event.
 func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err error) {

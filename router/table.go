@@ -6,9 +6,9 @@ import (
 	"github.com/postrider/postrider/router/connect"
 )
 
-// Table is what the catalog says about a relation, beyond what the server sends with its rows: it
+// Table is what the catalog has about a relation, beyond what the server sends with its rows: it
 // decides schemas (optional, default), how types outside the built-in ones are written, and what
-// takes the place of NULL with null_defaults. DescribeSQL asks for it and ParseTable reads the
+// takes the place of NULL with null_defaults. DescribeSQL selects it and ParseTable reads the
 // answer.
 type Table struct {
 	OID     uint32        `json:"oid"`

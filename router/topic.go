@@ -127,7 +127,7 @@ func (t *topics) route(value string) (string, *RowError) {
 	return name, nil
 }
 
-// allowProblem says what is wrong with an entry of router.topic_allow; empty if nothing is.
+// allowProblem is what is wrong with an entry of router.topic_allow; empty if nothing is.
 func allowProblem(pattern string) string {
 	switch {
 	case pattern == "":
@@ -140,7 +140,7 @@ func allowProblem(pattern string) string {
 	return topicProblem(strings.ReplaceAll(pattern, "*", "x"))
 }
 
-// topicProblem says why Kafka would refuse a name; empty if it would not. Names with two
+// topicProblem is why Kafka would refuse a name; empty if it would not. Names with two
 // underscores in front are internal ones.
 func topicProblem(name string) string {
 	switch {

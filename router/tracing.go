@@ -23,7 +23,7 @@ const (
 // spanContext reads Java's properties format.
 var spanContext = properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 
-// appendTracing hands on the trace of a row: its trace id, with the number of a new span, and its
+// appendTracing passes on the trace of a row: its trace id, with the number of a new span, and its
 // state. A context that is no such thing begins a new trace, as in Debezium, whose tracing library
 // makes a span for each row; the spans themselves go nowhere here.
 func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sink.Header, error) {
@@ -69,7 +69,7 @@ var traceParentForm = regexp.MustCompile(
 	`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 
 // parseTraceParent gives the trace id, and the flags of a span below it: of all flags only that it
-// is sampled is handed on.
+// is sampled is passed on.
 func parseTraceParent(s string) (trace, flags string, ok bool) {
 	m := traceParentForm.FindStringSubmatch(s)
 	if m == nil || m[1] == "ff" || m[1] == "00" && m[5] != "" || strings.Trim(m[2], "0") == "" ||

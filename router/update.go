@@ -77,12 +77,13 @@ func placeholder(t *connect.Type, value string) []byte {
 	return nil
 }
 
-// unexpected handles an update that is no event, as table.op.invalid.behavior says.
+// unexpected handles an update that is no event, by table.op.invalid.behavior.
 func (r *rule) unexpected(p *plan, ev *replication.Event) error {
 	if r.cfg.OpInvalidBehavior == "fatal" {
 		return rowError(ev, p.relation, ev.Values[p.id.Index], fault(ReasonUpdate,
-			`keep applications from updating rows of the outbox, take updates out of the publication (ALTER PUBLICATION ... SET (publish = 'insert')), `+
-				`or set router.table.op.invalid.behavior to "warn"`,
+			`keep applications from updating rows of the outbox, take updates out of the publication `+
+				`(ALTER PUBLICATION ... SET (publish = 'insert')), or set `+
+				`router.table.op.invalid.behavior to "warn"`,
 			"the row was updated, and table.op.invalid.behavior is fatal"))
 	}
 	if !p.updated && r.opts.Updated != nil {

@@ -32,7 +32,7 @@ type rule struct {
 	Prefixes  []string `toml:"prefixes"`
 	Boolean   bool     `toml:"boolean"`   // values other than true and false are refused
 	Fine      []string `toml:"fine"`      // values that are not needed, in lower case
-	Why       string   `toml:"why"`       // fine values, or all without the texts below, are not needed
+	Why       string   `toml:"why"`       // fine values are not needed; all without a text below
 	Refused   string   `toml:"refused"`   // of any other value
 	Attention string   `toml:"attention"` // any other value is not needed, and to be read
 }
@@ -42,10 +42,10 @@ type option struct {
 	Name      string   `toml:"name"`
 	Section   string   `toml:"section"`
 	Key       string   `toml:"key"`       // empty: the name
-	Kind      string   `toml:"kind"`      // column, boolean, word, number, name, text, placement, ignored
+	Kind      string   `toml:"kind"`      // see read and routerOption
 	Words     []string `toml:"words"`     // accepted, of a word
 	Default   any      `toml:"default"`   // of a property that is not in the file; nil: no setting
-	Missing   string   `toml:"missing"`   // what to say of the default
+	Missing   string   `toml:"missing"`   // the text about the default
 	Text      string   `toml:"text"`      // why it is ignored, or a remark
 	Attention bool     `toml:"attention"` // the remark is to be read before the first start
 }

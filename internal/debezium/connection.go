@@ -99,8 +99,9 @@ func (t *translator) connection() {
 		t.item("database.sslmode", Item{
 			Outcome: Mapped, Settings: inURL, Attention: true,
 			Text: "is not in the file, so Debezium uses TLS only if the server offers it (prefer). " +
-				"postrider asks a host that is not local for a verified certificate: add sslmode=disable to " +
-				"postgres.url for a database without TLS, or sslmode=require and sslrootcert",
+				"postrider requires a verified certificate of a host that is not local: add " +
+				"sslmode=disable to postgres.url for a database without TLS, or sslmode=require and " +
+				"sslrootcert",
 		})
 	}
 }
@@ -142,8 +143,8 @@ func (t *translator) urlParameters() (query []string) {
 	if t.is("database.sslmode", "prefer") || t.is("database.sslmode", "allow") {
 		t.item("database.sslmode", Item{
 			Outcome: Mapped, Settings: []string{"postgres.url: without sslmode"}, Attention: true,
-			Text: "postrider never goes on without TLS by itself: it asks a host that is not local for " +
-				"a verified certificate. Add sslmode=disable to postgres.url for a database without TLS",
+			Text: "postrider never goes on without TLS by itself: it requires a verified certificate " +
+				"of a host that is not local. Add sslmode=disable to postgres.url for a database without TLS",
 		})
 	}
 	for _, name := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey"} {

@@ -154,7 +154,7 @@ func (t *translator) commonOptions(part string) {
 		if slices.Contains(harmless, strings.TrimPrefix(name, prefix)) {
 			t.notNeeded(name, "has no effect on what this converter writes")
 		} else {
-			t.refuse(name, "is no option of this converter that postrider knows: remove it, or compare "+
+			t.refuse(name, "is no option of this converter that postrider has: remove it, or compare "+
 				"the records first (postrider audit)")
 		}
 	}
@@ -171,7 +171,7 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 	case assumed:
 		f, text = "json+schema", "is not in the file, so the worker's own converter counts: look at "+
 			name+" in its properties. Assumed is JsonConverter with schemas, as in Kafka Connect's "+
-			"samples. If that is wrong every record changes: say it with "+flag
+			"samples. If that is wrong every record changes: name it with "+flag
 	case !slices.Contains([]string{"string", "json", "json+schema", "binary"}, f):
 		if f = format(fromWorker); !takes(part, f) {
 			t.refuse(name, flag+": "+unknownConverter(fromWorker, part))

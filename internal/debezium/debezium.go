@@ -2,7 +2,7 @@
 // Outbox Event Router: every property is mapped to a key of postrider.toml, not needed, or
 // refused.
 //
-// It connects to nothing, and of other packages it knows only the names of their keys. No value
+// It connects to nothing, and of other packages it has only the names of their keys. No value
 // that may be a secret leaves it: passwords become references to the environment or to files.
 //
 //	debezium.go        Translate: every property of a connector

@@ -227,7 +227,7 @@ func TestTranslate_FindsTheTables(t *testing.T) {
 		"routed names": {map[string]string{
 			"predicates": "p", "predicates.p.type": "x.TopicNameMatches",
 			"predicates.p.pattern": "outbox.event.*", "transforms.outbox.predicate": "p",
-		}, Options{}, "", "pg.public.outbox, not with the one",
+		}, Options{}, "", "pg.public.outbox, not to the one",
 			"transforms.outbox.predicate"},
 		"not a tombstone": {map[string]string{
 			"predicates": "p", "predicates.p.type": "RecordIsTombstone", "transforms.outbox.predicate": "p",

@@ -236,7 +236,7 @@ func (t *translator) unknown(name string) {
 	default:
 		text = "is unknown to postrider; did you mean " + near + "?"
 	}
-	t.refuse(name, text+" Correct or remove it: Kafka Connect ignores what it does not know, "+
+	t.refuse(name, text+" Correct or remove it: Kafka Connect ignores unknown properties, "+
 		"postrider does not")
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// ErrNotConnector marks a file that is none of the kinds that Parse knows.
+// ErrNotConnector marks a file that is none of the kinds that Parse reads.
 var ErrNotConnector = errors.New("not the configuration of a connector")
 
 // Parse reads a connector's configuration: the JSON of Kafka Connect's REST interface, bare or

@@ -9,7 +9,7 @@ import (
 
 const override = "producer.override."
 
-// placeholderBroker lets the file be valid before somebody has named the brokers.
+// placeholderBroker makes the file valid before the brokers are known.
 const placeholderBroker = "kafka:9092"
 
 // producer maps the overrides of Kafka Connect's producer.
@@ -148,5 +148,5 @@ func (t *translator) topics() {
 	if t.is(creation+"enable", "false") {
 		t.doc.set(setting{section, "create", false, ""})
 	}
-	t.given(creation+"enable", "sink.kafka.topics.create says it")
+	t.given(creation+"enable", "sink.kafka.topics.create decides that")
 }

@@ -37,8 +37,8 @@ func (t *translator) slot() {
 	t.options("replication")
 }
 
-const snapshotTaken = "an existing slot was preceded by Debezium's snapshot: postrider reads rows " +
-	"only when it creates the slot itself"
+const snapshotTaken = "an existing slot was preceded by Debezium's snapshot: postrider reads " +
+	"rows only when it creates the slot itself"
 
 // snapshotModes has what becomes of Debezium's modes: postrider's mode with a remark, or none with
 // why it is refused. The empty mode is that of a file without one.
@@ -52,8 +52,8 @@ var snapshotModes = map[string]struct{ mode, text string }{
 	"exported":    {"initial", "the name of initial before Debezium 2.0; " + snapshotTaken},
 	"always": {"", "publishes every row of the table again with every start. Use initial; to " +
 		"publish a row again on purpose, insert it again"},
-	"initial_only": {"", "publishes the rows of the table and stops; postrider goes on with what is " +
-		"inserted. Use initial, and stop it when the snapshot is done"},
+	"initial_only": {"", "publishes the rows of the table and stops; postrider goes on with what " +
+		"is inserted. Use initial, and stop it when the snapshot is done"},
 	"recovery":             {"", noMode},
 	"schema_only_recovery": {"", noMode},
 	"custom":               {"", modeOfCode},
@@ -109,8 +109,8 @@ func (t *translator) heartbeats() {
 		t.notNeeded(name, "off, as by default with postrider")
 		t.given(prefix, "there are no heartbeats")
 	default:
-		t.mapped(name, "for whoever consumes "+topic+"; postrider lets WAL go on a quiet database "+
-			"without heartbeats, so set it to 0s if nobody does",
+		t.mapped(name, "for consumers of "+topic+"; postrider lets WAL go on a quiet database "+
+			"without heartbeats, so set it to 0s if there are none",
 			setting{"relay", "heartbeat_interval", duration(time.Duration(ms) * time.Millisecond), ""},
 			setting{"relay", "heartbeat_topic", topic, ""})
 		t.given(prefix, "in relay.heartbeat_topic")

@@ -39,7 +39,7 @@ func (t *translator) tables() {
 
 const (
 	// nameTables is what to do when the tables cannot be known from the file.
-	nameTables = "name them with --table schema.name, or let import-debezium ask the database " +
+	nameTables = "name them with --table schema.name, or let import-debezium read the database " +
 		"with --postgres URL"
 	namedByTables = "replication.tables names the tables instead"
 )
@@ -205,8 +205,8 @@ func (t *translator) predicated(n int, r *route, captured []string) {
 	_, given := t.get(predicate)
 	switch unused := len(r.tables)+len(r.messages) == 0 && len(captured) > 0; {
 	case unused && given:
-		t.refuse(predicate, "is true of no table: the predicate is asked with the raw topic, "+
-			t.rawTopic(captured[0])+", not with the one that the router makes")
+		t.refuse(predicate, "is true of no table: the predicate applies to the raw topic, "+
+			t.rawTopic(captured[0])+", not to the one that the router makes")
 	case unused:
 		t.refuse(r.property("type"), "routes nothing: the routers before it take every table. Remove "+
 			"it, or give each a predicate")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// unlisted are types whose arrays Debezium leaves out, whatever include.unknown.datatypes says.
+// unlisted are types whose arrays Debezium leaves out, whatever include.unknown.datatypes is.
 var unlisted = []string{"money", "name", "interval", "varbit", "xml", "point", "refcursor"}
 
 // listed are types for whose arrays Debezium has a schema with optional items. All others have

@@ -70,7 +70,7 @@ func endOfArray(in []byte, i int) int {
 	return i
 }
 
-// parseQuoted reads a text whose opening quote is at i, and gives the place behind the closing one.
+// parseQuoted reads a text whose opening quote is at i; end is the place behind the closing one.
 func parseQuoted(in []byte, i int) (text []byte, end int) {
 	text = []byte{}
 	for i++; i < len(in) && in[i] != '"'; i++ {
@@ -132,5 +132,6 @@ func (m mapping) hashOrder() {
 		}
 		return (h ^ h>>16) & (buckets - 1)
 	}
-	slices.SortStableFunc(m, func(a, b entry) int { return cmp.Compare(bucket(a.key), bucket(b.key)) })
+	slices.SortStableFunc(m,
+		func(a, b entry) int { return cmp.Compare(bucket(a.key), bucket(b.key)) })
 }

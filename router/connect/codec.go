@@ -67,32 +67,19 @@ var textTypes = map[string]string{
 	"ltree": "io.debezium.data.Ltree", "tsvector": "io.debezium.data.Tsvector",
 }
 
-// codecs are those of the other types.
-var codecs = map[string]func(t *Type, h *Handling) codec{
-	"int2":  func(*Type, *Handling) codec { return integerCodec(KindInt16) },
-	"int4":  func(*Type, *Handling) codec { return integerCodec(KindInt32) },
-	"int8":  func(*Type, *Handling) codec { return integerCodec(KindInt64) },
-	"oid":   func(*Type, *Handling) codec { return integerCodec(KindInt64) },
-	"bool":  func(*Type, *Handling) codec { return plain(KindBool, readBool) },
-	"bytea": func(_ *Type, h *Handling) codec { return binaryCodec(h.BinaryHandling, decodeBytea) },
-	"float4": func(*Type, *Handling) codec {
-		return plain(KindFloat, func(b []byte) (any, error) {
-			v, err := strconv.ParseFloat(string(b), 32)
-			return float32(v), err
-		})
-	},
-	"float8":      func(*Type, *Handling) codec { return plain(KindDouble, readDouble) },
-	"numeric":     func(t *Type, h *Handling) codec { return numericCodec(t.Mod, h.DecimalHandling) },
-	"money":       func(_ *Type, h *Handling) codec { return moneyCodec(h.DecimalHandling, h.MoneyDigits) },
-	"date":        func(_ *Type, h *Handling) codec { return dateCodec(h.TimePrecision) },
-	"time":        timeCodec,
-	"timestamp":   timestampCodec,
-	"timetz":      func(*Type, *Handling) codec { return named(KindString, zonedTime, readTimeTZ) },
-	"timestamptz": func(t *Type, _ *Handling) codec { return timestampTZCodec(precision(t.Mod)) },
-	"interval":    func(_ *Type, h *Handling) codec { return intervalCodec(h.IntervalHandling, h.StrictTypes) },
-	"bit":         func(t *Type, _ *Handling) codec { return bitCodec(t) },
-	"varbit":      func(t *Type, _ *Handling) codec { return bitCodec(t) },
-	"hstore":      func(_ *Type, h *Handling) codec { return hstoreCodec(h.HstoreHandling) },
+// codecs are those of types with one codec.
+var codecs = map[string]codec{
+	"int2": integerCodec(KindInt16), "int4": integerCodec(KindInt32), "int8": integerCodec(KindInt64),
+	"oid": integerCodec(KindInt64), "bool": plain(KindBool, readBool),
+	"float4": plain(KindFloat, readFloat), "float8": plain(KindDouble, readDouble),
+	"timetz": named(KindString, "io.debezium.time.ZonedTime", readTimeTZ),
+}
+
+// codecsOf are those of types whose codec depends on their modifier or on the handling modes.
+var codecsOf = map[string]func(t *Type, h *Handling) codec{
+	"bytea": byteaCodec, "numeric": numericCodec, "money": moneyCodec, "date": dateCodec,
+	"time": timeCodec, "timestamp": timestampCodec, "timestamptz": timestampTZCodec,
+	"interval": intervalCodec, "bit": bitCodec, "varbit": bitCodec, "hstore": hstoreCodec,
 }
 
 // CodecOf finds the mapping of a type under the configured handling modes.
@@ -110,8 +97,11 @@ func CodecOf(t *Type, h *Handling) (codec, error) {
 	if name, isText := textTypes[t.Name]; isText {
 		return textCodec(name), nil
 	}
-	if make, known := codecs[t.Name]; known {
-		return make(t, h), nil
+	if c, known := codecs[t.Name]; known {
+		return c, nil
+	}
+	if of, known := codecsOf[t.Name]; known {
+		return of(t, h), nil
 	}
 	if g, known := geometries[t.Name]; known {
 		return codec{Schema: *g.schema, Read: func(b []byte) (any, error) {
@@ -145,6 +135,11 @@ func readBool(b []byte) (any, error) {
 	return nil, fmt.Errorf("%q is no boolean", b)
 }
 
+func readFloat(b []byte) (any, error) {
+	v, err := strconv.ParseFloat(string(b), 32)
+	return float32(v), err
+}
+
 // readDouble reads a number; one that is too large is infinite.
 func readDouble(b []byte) (any, error) {
 	v, err := strconv.ParseFloat(string(b), 64)
@@ -154,7 +149,8 @@ func readDouble(b []byte) (any, error) {
 	return v, err
 }
 
-// decodeBytea reads the hex form; the escape form does not occur, since the session asks for hex.
+// decodeBytea reads the hex form; the escape form does not occur, since
+// the session sets bytea_output to hex.
 func decodeBytea(b []byte) ([]byte, error) {
 	if len(b) < 2 || b[0] != '\\' || b[1] != 'x' {
 		return nil, fmt.Errorf("%.20q is no bytea in hex form", b)
@@ -185,6 +181,8 @@ func binaryCodec(mode string, read func([]byte) ([]byte, error)) codec {
 	})
 }
 
+func byteaCodec(_ *Type, h *Handling) codec { return binaryCodec(h.BinaryHandling, decodeBytea) }
+
 const decimalName = "org.apache.kafka.connect.data.Decimal"
 
 // notFinite has Debezium's texts for numbers without a decimal form.
@@ -206,8 +204,8 @@ func readDecimal(form func(decimal) any) func([]byte) (any, error) {
 	}
 }
 
-func numericCodec(mod int32, mode string) codec {
-	scale := numericScale(mod)
+func numericCodec(t *Type, h *Handling) codec {
+	mod, mode, scale := t.Mod, h.DecimalHandling, numericScale(t.Mod)
 	switch {
 	case mode == "string":
 		return plain(KindString,
@@ -260,21 +258,21 @@ func plainMoney(b []byte) (out []byte) {
 	return out
 }
 
-func moneyCodec(mode string, digits int) codec {
-	switch mode {
+func moneyCodec(_ *Type, h *Handling) codec {
+	switch h.DecimalHandling {
 	case "string":
 		return plain(KindString, func(b []byte) (any, error) { return Text(plainMoney(b)), nil })
 	case "double":
 		return plain(KindDouble, func(b []byte) (any, error) { return readDouble(plainMoney(b)) })
 	}
-	read := readDecimal(func(d decimal) any { return d.rounded(digits) })
+	read := readDecimal(func(d decimal) any { return d.rounded(h.MoneyDigits) })
 	return named(KindBytes, decimalName,
 		func(b []byte) (any, error) { return read(plainMoney(b)) },
-		parameter{"scale", strconv.Itoa(digits)})
+		parameter{"scale", strconv.Itoa(h.MoneyDigits)})
 }
 
 // bitCodec: one bit is a boolean, more are bytes with the lowest bits first, as many as it takes.
-func bitCodec(t *Type) codec {
+func bitCodec(t *Type, _ *Handling) codec {
 	if t.Mod == 1 || t.Name == "bit" && t.Mod < 0 {
 		return plain(KindBool, func(b []byte) (any, error) { return string(b) == "1", nil })
 	}
@@ -299,8 +297,8 @@ func bitCodec(t *Type) codec {
 		parameter{"length", strconv.Itoa(int(length))})
 }
 
-func hstoreCodec(mode string) codec {
-	if mode == "map" {
+func hstoreCodec(_ *Type, h *Handling) codec {
+	if h.HstoreHandling == "map" {
 		return codec{Schema: Schema{Kind: KindMap, items: optionalString},
 			Read: func(b []byte) (any, error) { return parseHstore(b) }}
 	}

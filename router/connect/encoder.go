@@ -177,7 +177,7 @@ func unwritable(hint, format string, args ...any) error {
 	return &ValueError{fmt.Errorf(format, args...), hint}
 }
 
-// binary hands on bytes, and leaves everything else to the delegate: Debezium's
+// binary passes on bytes, and leaves everything else to the delegate: Debezium's
 // BinaryDataConverter.
 func (e *Encoder) binary(s *Schema, v any) ([]byte, error) {
 	if s == nil || s.Kind == KindBytes {
@@ -218,7 +218,7 @@ func (e *Encoder) number(s *Schema, v any) ([]byte, error) {
 			return binary.BigEndian.AppendUint64(nil, uint64(v)), nil
 		case float32:
 			if v != v {
-				return []byte{0x7f, 0xc0, 0, 0}, nil // Java knows one NaN only
+				return []byte{0x7f, 0xc0, 0, 0}, nil // Java has one NaN only
 			}
 			return binary.BigEndian.AppendUint32(nil, math.Float32bits(v)), nil
 		case float64:

@@ -11,7 +11,7 @@ import (
 )
 
 // Expander turns JSON text into Connect values with a schema made of the text, as
-// table.expand.json.payload asks.
+// table.expand.json.payload does.
 type Expander struct {
 	KeepNulls  bool // table.json.payload.null.behavior = optional_bytes
 	KeepEmpty  bool // table.json.payload.empty.array.behavior = optional_string
@@ -75,7 +75,7 @@ func (e *Expander) Expand(t Text) Expansion {
 }
 
 var (
-	// What stands for a value that says nothing about its type gives way to any other of the same
+	// What stands for a value without a type of its own gives way to any other of the same
 	// place.
 	nullBytes  = &Schema{Kind: KindBytes, Optional: true, placeholder: true}
 	emptyArray = &Schema{Kind: KindArray, Optional: true, items: optionalString, placeholder: true}

@@ -222,7 +222,7 @@ func appendJavaForm(dst, digits []byte, exponent int) []byte {
 	return strconv.AppendInt(dst, int64(exponent-1), 10)
 }
 
-// javaBits are the bits of a number in Java, which knows one NaN only.
+// javaBits are the bits of a number in Java, which has one NaN only.
 func javaBits(v float64) uint64 {
 	if math.IsNaN(v) {
 		return 0x7FF8000000000000

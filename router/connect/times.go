@@ -11,7 +11,7 @@ const (
 	dateMinusInfinity = -2147472691
 )
 
-func dateCodec(mode string) codec {
+func dateCodec(_ *Type, h *Handling) codec {
 	days := func(form func(days int64) any) func([]byte) (any, error) {
 		return func(b []byte) (any, error) {
 			m, err := ParseMoment(b)
@@ -24,7 +24,7 @@ func dateCodec(mode string) codec {
 			return form(m.days), err
 		}
 	}
-	switch mode {
+	switch h.TimePrecision {
 	case "connect":
 		return named(KindInt32, "org.apache.kafka.connect.data.Date",
 			days(func(d int64) any { return date{d * millisPerDay, true} }))
@@ -122,13 +122,12 @@ func timestampCodec(t *Type, h *Handling) codec {
 		readMoment(most, least, func(m moment) (any, error) { return m.EpochMicros(), nil }))
 }
 
-func timestampTZCodec(digits int) codec {
+func timestampTZCodec(t *Type, _ *Handling) codec {
+	digits := precision(t.Mod)
 	return named(KindString, "io.debezium.time.ZonedTimestamp",
 		readMoment(Text("infinity"), Text("-infinity"),
 			func(m moment) (any, error) { return m.iso(digits), nil }))
 }
-
-const zonedTime = "io.debezium.time.ZonedTime"
 
 func readTimeTZ(b []byte) (any, error) {
 	if string(b) == "24:00:00+00" { // the one time of day that is no other day's
@@ -142,20 +141,20 @@ func readTimeTZ(b []byte) (any, error) {
 	return Text(append(appendClock(nil, v, -1), 'Z')), nil
 }
 
-func intervalCodec(mode string, strict bool) codec {
+func intervalCodec(_ *Type, h *Handling) codec {
 	read := func(plus, minus any, finite func(interval) any) func([]byte) (any, error) {
 		return func(b []byte) (any, error) {
 			switch text := string(b); { // Debezium reads nothing in an interval that is infinite.
-			case text == "infinity" && !strict:
+			case text == "infinity" && !h.StrictTypes:
 				return plus, nil
-			case text == "-infinity" && !strict:
+			case text == "-infinity" && !h.StrictTypes:
 				return minus, nil
 			}
 			v, err := parseInterval(b)
 			return finite(v), err
 		}
 	}
-	if mode == "string" {
+	if h.IntervalHandling == "string" {
 		return named(KindString, "io.debezium.time.Interval",
 			read(Text("infinity"), Text("-infinity"),
 				func(v interval) any { return Text(v.appendISO(nil)) }))

@@ -8,13 +8,13 @@ import (
 	"unsafe"
 )
 
-// Text is a string; it may hold lone surrogates as three bytes each.
+// Text is a string; lone surrogates in it are three bytes each.
 type Text []byte
 
-// buffer is what Java holds as a ByteBuffer: columns of type bytea and of unknown types.
+// buffer is a ByteBuffer of Java: columns of type bytea and of unknown types.
 type buffer []byte
 
-// byteArray is what Java holds as a byte[]: bit strings and members of Debezium's structs.
+// byteArray is a byte[] of Java: bit strings and members of Debezium's structs.
 type byteArray []byte
 
 // date is a java.util.Date, which Debezium makes with time.precision.mode=connect.
@@ -58,7 +58,7 @@ type notation struct {
 
 var (
 	PlainJSON   = &notation{appendJSONLeaf, appendJSONString, ",", ":", "{", false}
-	numericJSON = &notation{appendNumericLeaf, appendJSONString, ",", ":", "{", false} // decimal.format
+	numericJSON = &notation{appendNumericLeaf, appendJSONString, ",", ":", "{", false}
 	headerText  = &notation{appendHeaderLeaf, appendHeaderString, ",", ":", "{", false}
 	// StringConverter's, which is Java's toString; bytes, for which Java has no text, are in Base64.
 	plainText = &notation{appendTextLeaf, AppendEncoded, ", ", "=", "Struct{", true}
@@ -236,7 +236,7 @@ func (d date) appendJava(dst []byte) []byte {
 	return strconv.AppendInt(dst, year, 10)
 }
 
-// appendISO chooses the form by the time alone, as Connect does: what lies before the second day
+// appendISO chooses the form by the time alone, as Connect does: a time before the second day
 // of 1970 looks like a time of day, midnights like a date.
 func (d date) appendISO(dst []byte) []byte {
 	layout := "2006-01-02T15:04:05.000Z"

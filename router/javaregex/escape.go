@@ -232,13 +232,14 @@ func (t *translator) code(digits string) (rune, error) {
 	return rune(v), nil
 }
 
-// namedSets are those of a small letter, and its capital for all other characters: with the flag U,
-// and without it. The other ones have one meaning.
+// namedSets are those of a small letter; its capital is all other characters. Two have another
+// meaning with the flag U.
 var namedSets = map[rune]struct{ unicode, ascii func() runeSet }{
 	'd': {digits, and(of(), "09")},
 	'w': {unicodeWord, and(of(), "09AZ__az")},
 	's': {whitespace, and(of(), "\t\r  ")},
-	'h': {nil, and(of(), "\t\t  \u00A0\u00A0\u1680\u1680\u180e\u180e\u2000\u200a\u202f\u202f\u205f\u205f\u3000\u3000")},
+	'h': {nil, and(of(), "\t\t  \u00A0\u00A0\u1680\u1680\u180e\u180e\u2000\u200a\u202f\u202f"+
+		"\u205f\u205f\u3000\u3000")},
 	'v': {nil, and(of(), "\n\r\u0085\u0085\u2028\u2029")},
 }
 

@@ -129,9 +129,10 @@ func (m families) find(name string, f flags) (runeSet, bool) {
 
 // asciiFamilies are the POSIX names, with their ranges as to pairs.
 var asciiFamilies = map[string]string{
-	"Lower": "az", "Upper": "AZ", "ASCII": "\x00\x7F", "Alpha": "AZaz", "Digit": "09", "Alnum": "09AZaz",
-	"Punct": "!/:@[`{~", "Graph": "!~", "Print": " ~", "Blank": "\t\t  ", "Cntrl": "\x00\x1F\x7F\x7F",
-	"XDigit": "09AFaf", "Space": "\t\r  ", "L1": "\x00\u00FF",
+	"Lower": "az", "Upper": "AZ", "ASCII": "\x00\x7F", "Alpha": "AZaz", "Digit": "09",
+	"Alnum": "09AZaz", "Punct": "!/:@[`{~", "Graph": "!~", "Print": " ~", "Blank": "\t\t  ",
+	"Cntrl": "\x00\x1F\x7F\x7F", "XDigit": "09AFaf",
+	"Space": "\t\r  ", "L1": "\x00\u00FF",
 }
 
 // property finds POSIX names, general categories and the tests of java.lang.Character.

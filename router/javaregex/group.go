@@ -48,7 +48,7 @@ func (t *translator) group() (quantifiable bool, err error) {
 	return t.groupBody(outer, groups, false, false)
 }
 
-// groupBody reads up to the closing parenthesis of a group that is not to capture anything if bare.
+// groupBody reads up to the closing parenthesis of a group. A bare one may have no groups in it.
 func (t *translator) groupBody(outer flags, groups int, bare, lookaround bool) (bool, error) {
 	if err := t.alternatives(); err != nil {
 		return false, err

@@ -119,7 +119,7 @@ func (t *translator) skipComment() bool {
 
 func isLineEnd(c rune) bool { return strings.ContainsRune("\n\r\u0085\u2028\u2029", c) }
 
-// quantifier reads what says how often the piece is that was written from start on.
+// quantifier reads how often the piece is repeated that was written from start on.
 func (t *translator) quantifier(start, captures int) error {
 	q := string(t.peek(0))
 	nullable := captures > 0 && t.empty
@@ -239,8 +239,8 @@ func (t *translator) writeEnd() {
 		`(?=\x0A?\z)`)
 }
 
-// writeAnchor writes what the backtracking engine has for a place between lines, where any line end
-// counts, or with the flag d only \n.
+// writeAnchor writes a place between lines for the backtracking engine: any line end counts, or
+// with the flag d only \n.
 func (t *translator) writeAnchor(anyEnd, newline string) {
 	t.backtracks = true
 	if t.flags['d'] {
