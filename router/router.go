@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
@@ -94,9 +93,8 @@ func New(rules []Config, f Format, opts Options) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the id of this run: %w", err)
 	}
-	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule),
-		plans:    make(map[uint32]*plan),
-		assigned: make(map[uint32][]*Assigned)}
+	r := &Router{opts: opts, tables: map[string]*rule{}, prefixes: map[string]*rule{},
+		plans: map[uint32]*plan{}, assigned: map[uint32][]*Assigned{}}
 	for i, cfg := range divided {
 		one, err := newRule(cfg, f, opts, run.String())
 		if err != nil {
@@ -137,22 +135,19 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 		headers: connect.NewEncoder(connect.Converter{Format: f.Headers}, cfg.JavaText),
 		schemas: make(map[schemaKey][]*connect.Schema),
 	}
-	r.expander = newExpander(&cfg, r.keys, r.values, r.headers)
+	named := func(e *connect.Encoder) bool { // writes the names of schemas
+		return e.Format == "json+schema" || e.Delegate == "json+schema"
+	}
+	r.expander = connect.Expander{
+		KeepNulls:  cfg.NullBehavior == "optional_bytes",
+		KeepEmpty:  cfg.EmptyArrayBehavior == "optional_string",
+		Adjustment: cfg.FieldNameAdjustment,
+		Named:      named(&r.keys) || named(&r.values) || named(&r.headers),
+	}
 	if cfg.ContextHeaders {
 		r.context, err = r.contextHeaders(runID)
 	}
 	return r, err
-}
-
-func newExpander(cfg *Config, encoders ...connect.Encoder) connect.Expander {
-	return connect.Expander{
-		KeepNulls:  cfg.NullBehavior == "optional_bytes",
-		KeepEmpty:  cfg.EmptyArrayBehavior == "optional_string",
-		Adjustment: cfg.FieldNameAdjustment,
-		Named: slices.ContainsFunc(encoders, func(e connect.Encoder) bool {
-			return e.Format == "json+schema" || e.Delegate == "json+schema"
-		}),
-	}
 }
 
 // Route is RouteTo with a new message; nil for an event that is not ours.
@@ -235,9 +230,8 @@ func (r *Router) Check(rel *replication.Relation) error {
 	if one == nil {
 		return nil
 	}
-	err := newPlan(rel, one, 0).err
-	var shape *ShapeError
-	if errors.As(err, &shape) && len(one.cfg.Messages) > 0 {
+	_, err := one.relationPlan(rel, 0)
+	if shape := (*ShapeError)(nil); errors.As(err, &shape) && len(one.cfg.Messages) > 0 {
 		return nil
 	}
 	return err
@@ -277,32 +271,23 @@ func (r *Router) keep(oid uint32, p *plan) {
 const noEnd = ^pglogrepl.LSN(0)
 
 func (r *Router) makePlan(ev *replication.Event) *plan {
-	rel := ev.Relation
-	table, upTo := rel.String(), pglogrepl.LSN(0)
+	rel, relation := ev.Relation, ev.Relation.String()
+	table, upTo := relation, pglogrepl.LSN(0)
 	if r.opts.ParentTable != nil && len(r.opts.Tables) > 0 {
 		var err error
 		if table, upTo, err = r.opts.ParentTable(ev); err != nil {
-			return &plan{rel: rel, relation: rel.String(), upTo: noEnd, assigned: new(Assigned),
-				err: err}
+			return &plan{rel: rel, relation: relation, upTo: noEnd, assigned: new(Assigned), err: err}
 		}
 	}
-	p := &plan{rel: rel, relation: rel.String()}
-	if one := r.named(table); one != nil {
-		p = newPlan(rel, one, ev.XID)
-	} else {
+	p := new(plan)
+	if one := r.named(table); one == nil {
 		table = ""
+	} else if made, err := one.relationPlan(rel, ev.XID); err != nil {
+		p.err = err
+	} else {
+		p, made.rule = made, one
 	}
-	p.upTo, p.assigned = cmp.Or(upTo, noEnd), r.assign(ev, table)
-	return p
-}
-
-// newPlan is the plan of a relation that a rule is for.
-func newPlan(rel *replication.Relation, one *rule, xid uint32) *plan {
-	p, err := one.relationPlan(rel, xid)
-	if err != nil {
-		return &plan{rel: rel, relation: rel.String(), err: err}
-	}
-	p.rel, p.rule = rel, one
+	p.rel, p.relation, p.upTo, p.assigned = rel, relation, cmp.Or(upTo, noEnd), r.assign(ev, table)
 	return p
 }
 
