@@ -79,8 +79,7 @@ func (s *shape) named(name, key string) *connect.Column {
 	case i < 0 && slices.Contains(s.present, name):
 		return s.fail(strconv.Quote(name), key, "if it was renamed while rows waited, add an empty "+
 			"column of the old name for as long as they are relayed: docs/OUTBOX-TABLES.md, "+
-			"Changing the table",
-			"is in the table, but not in this row, which was written before")
+			"Changing the table", "is in the table, but not in this row, which was written before")
 	case i < 0:
 		return s.fail(strconv.Quote(name), key, "set router."+key+" to the column that is meant",
 			"does not exist")
