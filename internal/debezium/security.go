@@ -52,15 +52,19 @@ func (t *translator) security() {
 		t.trust()
 		t.ownCertificate()
 	}
+	missing := "says how to connect, and " + name + ", which says whether, is not in the file: the " +
+		"worker has it. Add it"
 	for _, o := range securityOptions {
 		switch _, left := t.left[override+o]; {
 		case !left, login && known().rule(override+o) != nil:
 		case given:
 			t.notNeeded(override+o, "the security protocol does not use it")
 		default:
-			t.refuse(override+o, "says how to connect, and "+name+", which says whether, is not in the "+
-				"file: the worker has it. Add it")
+			t.refuse(override+o, missing)
 		}
+	}
+	if !given {
+		t.refuseBelow(override+"sasl.", missing)
 	}
 }
 
