@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -41,135 +42,123 @@ type placedColumn struct {
 	alias string
 }
 
-// shape finds columns of one relation by name.
+// shape finds columns of one relation by name. After an error, which is in err, it finds none.
 type shape struct {
 	rule     string // for errors
 	cfg      *Config
 	relation string
 	names    []string
-	// the columns that the table has now; nil: not known
-	present []string
-	// the same if they are those of names, by their present names
-	renamed []string
-	// makes the column; an unsupportedTypeError if its type has no mapping
+	present  []string // the columns that the table has now; nil: not known
+	renamed  []string // the same if they are those of names, by their present names
+	// makes the column; an UnsupportedTypeError if its type has no mapping
 	lookup func(index int) (*connect.Column, error)
 	key    []*connect.Column // the primary key
+	err    error
 }
 
-func (s *shape) problem(column, key, hint, format string, args ...any) *ShapeError {
-	return &ShapeError{
-		Relation: s.relation, Column: column, Rule: s.rule, Key: key, Existing: s.names,
-		Problem: fmt.Sprintf(format, args...),
-		Hint:    strings.ReplaceAll(hint, "router.", s.rule+"."),
+// fail notes what is wrong with a column, unless something else is.
+func (s *shape) fail(column, key, hint, format string, args ...any) *connect.Column {
+	if s.err == nil {
+		s.err = &ShapeError{
+			Relation: s.relation, Column: column, Rule: s.rule, Key: key, Existing: s.names,
+			Problem: fmt.Sprintf(format, args...),
+			Hint:    strings.ReplaceAll(hint, "router.", s.rule+"."),
+		}
 	}
+	return nil
 }
 
 // named gives the column of that name. It is an error if there is none, or none that has a
 // mapping.
-func (s *shape) named(name, key string) (*connect.Column, error) {
+func (s *shape) named(name, key string) *connect.Column {
 	i := slices.Index(s.names, name)
 	if i < 0 {
 		i = slices.Index(s.renamed, name)
 	}
-	if i < 0 && slices.Contains(s.present, name) {
-		return nil, s.problem(fmt.Sprintf("%q", name), key,
-			"if it was renamed while rows waited, add an empty column of the old name for as "+
-				"long as they are "+
-				"relayed: docs/OUTBOX-TABLES.md, Changing the table",
-			"is in the table, but not in this row, which was written before")
-	}
-	if i < 0 {
-		return nil, s.problem(fmt.Sprintf("%q", name), key,
-			"set router."+key+" to the column that is meant", "does not exist")
+	switch {
+	case i < 0 && slices.Contains(s.present, name):
+		return s.fail(strconv.Quote(name), key, "if it was renamed while rows waited, add an empty "+
+			"column of the old name for as long as they are relayed: docs/OUTBOX-TABLES.md, "+
+			"Changing the table", "is in the table, but not in this row, which was written before")
+	case i < 0:
+		return s.fail(strconv.Quote(name), key, "set router."+key+" to the column that is meant",
+			"does not exist")
 	}
 	c, err := s.lookup(i)
 	if unsupported := (*connect.UnsupportedTypeError)(nil); errors.As(err, &unsupported) {
-		return nil, s.problem(fmt.Sprintf("%q", name), key,
-			"choose another column, or set router.include.unknown.datatypes to true to have it "+
-				"as bytes",
+		return s.fail(strconv.Quote(name), key, "choose another column, or set "+
+			"router.include.unknown.datatypes to true to have it as bytes",
 			"is of type %s, which has no mapping", unsupported.Name)
 	}
-	return c, err
+	if s.err == nil {
+		s.err = err
+	}
+	return c
+}
+
+// optional is named for an option that may be empty.
+func (s *shape) optional(name, key string) *connect.Column {
+	if name == "" {
+		return nil
+	}
+	return s.named(name, key)
 }
 
 // oneOf gives the configured column or, if none is configured, the one of two candidates that
 // exists.
-func (s *shape) oneOf(configured, key, ours, debeziums string) (*connect.Column, error) {
-	if configured != "" {
-		return s.named(configured, key)
-	}
+func (s *shape) oneOf(configured, key, ours, debeziums string) *connect.Column {
 	hasOurs, hasTheirs := slices.Contains(s.names, ours), slices.Contains(s.names, debeziums)
-	both := fmt.Sprintf("%q or %q", ours, debeziums)
+	both := func() string { return fmt.Sprintf("%q or %q", ours, debeziums) }
 	switch {
+	case configured != "":
+		return s.named(configured, key)
 	case hasOurs && hasTheirs:
-		return nil, s.problem(both, key, "set router."+key+" to one of them",
-			"is ambiguous: both exist")
+		return s.fail(both(), key, "set router."+key+" to one of them", "is ambiguous: both exist")
 	case hasOurs:
 		return s.named(ours, key)
 	case hasTheirs:
 		return s.named(debeziums, key)
 	}
-	return nil, s.problem(both, key, "set router."+key+" to the column that is meant",
-		"does not exist")
+	return s.fail(both(), key, "set router."+key+" to the column that is meant", "does not exist")
 }
 
-// plan finds all columns that the configuration needs.
+// usable requires a type of a column that was found; no says what the column is not.
+func (s *shape) usable(c *connect.Column, key string, ok func(*connect.Column) bool, hint,
+	no string) *connect.Column {
+	if s.err != nil || c == nil || ok(c) {
+		return c
+	}
+	return s.fail(strconv.Quote(c.Name), key, hint, "is of type %s, which %s",
+		c.Type.Describe(), no)
+}
+
+func isText(c *connect.Column) bool { return c.Schema.Kind == connect.KindString }
+
+func isInt32(c *connect.Column) bool { return c.Schema.Kind == connect.KindInt32 }
+
+// plan finds all columns that the configuration needs. The first that is wrong is reported.
 func (s *shape) plan(placements []placement) (*plan, error) {
 	p := &plan{relation: s.relation, primaryKey: s.key, lookup: s.lookup,
 		schemas: map[schemaKey][]*connect.Schema{}}
-	var err error
-	if p.payload, err = s.named(s.cfg.FieldPayload, "table.field.event.payload"); err != nil {
-		return nil, err
-	}
-	if s.cfg.FieldTimestamp != "" {
-		if p.timestamp, err = s.named(s.cfg.FieldTimestamp,
-			"table.field.event.timestamp"); err != nil {
-			return nil, err
-		}
-		if !timestampUsable(p.timestamp, s.cfg.StrictTypes) {
-			return nil, s.problem(fmt.Sprintf("%q", p.timestamp.Name),
-				"table.field.event.timestamp", timestampHint(s.cfg.StrictTypes),
-				"is of type %s, which is no time of a record", p.timestamp.Type.Describe())
-		}
-	}
-	if p.id, err = s.named(s.cfg.FieldID, "table.field.event.id"); err != nil {
-		return nil, err
-	}
-	if err := s.place(p, placements); err != nil {
-		return nil, err
-	}
-	if p.key, err = s.oneOf(s.cfg.FieldKey, "table.field.event.key", "aggregate_id",
-		"aggregateid"); err != nil {
-		return nil, err
-	}
-	if p.route, err = s.oneOf(s.cfg.RouteByField, "route.by.field", "aggregate_type",
-		"aggregatetype"); err != nil {
-		return nil, err
-	}
-	if p.route.Schema.Kind != connect.KindString {
-		return nil, s.problem(fmt.Sprintf("%q", p.route.Name), "route.by.field",
-			"set router.route.by.field to a column of text, varchar, uuid or an enum",
-			"is of type %s, which is no text", p.route.Type.Describe())
-	}
-	if s.cfg.HeadersColumn != "" {
-		if p.headersColumn, err = s.named(s.cfg.HeadersColumn, "headers_column"); err != nil {
-			return nil, err
-		}
-		if p.headersColumn.Schema.Kind != connect.KindString {
-			return nil, s.problem(fmt.Sprintf("%q", p.headersColumn.Name), "headers_column",
-				"set router.headers_column to a column of type json, jsonb or text",
-				"is of type %s, which holds no JSON", p.headersColumn.Type.Describe())
-		}
-	}
+	p.payload = s.named(s.cfg.FieldPayload, "table.field.event.payload")
+	const timestamp = "table.field.event.timestamp"
+	p.timestamp = s.usable(s.optional(s.cfg.FieldTimestamp, timestamp), timestamp,
+		func(c *connect.Column) bool { return timestampUsable(c, s.cfg.StrictTypes) },
+		timestampHint(s.cfg.StrictTypes), "is no time of a record")
+	p.id = s.named(s.cfg.FieldID, "table.field.event.id")
+	s.place(p, placements)
+	p.key = s.oneOf(s.cfg.FieldKey, "table.field.event.key", "aggregate_id", "aggregateid")
+	const route = "route.by.field"
+	p.route = s.usable(s.oneOf(s.cfg.RouteByField, route, "aggregate_type", "aggregatetype"), route,
+		isText, "set router.route.by.field to a column of text, varchar, uuid or an enum",
+		"is no text")
+	p.headersColumn = s.usable(s.optional(s.cfg.HeadersColumn, "headers_column"), "headers_column",
+		isText, "set router.headers_column to a column of type json, jsonb or text", "holds no JSON")
 	if s.cfg.TracingHeaders && slices.Contains(s.names, s.cfg.TracingField) {
-		if p.tracing, err = s.named(s.cfg.TracingField, "tracing.span.context.field"); err != nil {
-			return nil, err
-		}
-		if p.tracing.Schema.Kind != connect.KindString {
-			return nil, s.problem(fmt.Sprintf("%q", p.tracing.Name), "tracing.span.context.field",
-				"set router.tracing.span.context.field to a column of type text or varchar",
-				"is of type %s, which holds no span context", p.tracing.Type.Describe())
-		}
+		const tracing = "tracing.span.context.field"
+		p.tracing = s.usable(s.named(s.cfg.TracingField, tracing), tracing, isText,
+			"set router.tracing.span.context.field to a column of type text or varchar",
+			"holds no span context")
 	}
 	p.headerCount = 1 + len(p.headers)
 	if s.cfg.ContextHeaders {
@@ -181,51 +170,37 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 	if s.cfg.TracingHeaders {
 		p.headerCount += 2
 	}
-	return p, nil
+	return p, s.err
 }
 
 // place finds the additional columns.
-func (s *shape) place(p *plan, placements []placement) error {
+func (s *shape) place(p *plan, placements []placement) {
 	const key = "table.fields.additional.placement"
 	for _, a := range placements {
-		if a.to == toEnvelope {
-			p.enveloped = true
+		if s.err != nil {
+			return
 		}
-		c, err := s.named(a.column, key)
-		if missing := (*ShapeError)(nil); errors.As(err, &missing) &&
-			s.cfg.AdditionalMissing == "ignore" {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		switch a.to {
-		case toHeader:
+		p.enveloped = p.enveloped || a.to == toEnvelope
+		c := s.named(a.column, key)
+		var missing *ShapeError
+		switch {
+		case s.cfg.AdditionalMissing == "ignore" && errors.As(s.err, &missing):
+			s.err = nil
+		case a.to == toHeader:
 			p.headers = append(p.headers, placedColumn{c, a.alias})
-		case toEnvelope:
+		case a.to == toEnvelope:
 			p.envelope = append(p.envelope, placedColumn{c, a.alias})
-		case toPartition:
-			if !partitionUsable(c, s.cfg.StrictTypes) {
-				return s.problem(fmt.Sprintf("%q", c.Name), key, partitionHint(s.cfg.StrictTypes),
-					"is of type %s, which is no partition", c.Type.Describe())
-			}
-			p.partition = c
+		case a.to == toPartition:
+			p.partition = s.usable(c, key,
+				func(c *connect.Column) bool { return partitionUsable(c, s.cfg.StrictTypes) },
+				partitionHint(s.cfg.StrictTypes), "is no partition")
 		}
 	}
-	if !p.enveloped || s.cfg.FieldSchemaVersion == "" {
-		return nil
+	if p.enveloped {
+		const version = "table.field.event.schema.version"
+		p.version = s.usable(s.optional(s.cfg.FieldSchemaVersion, version), version, isInt32,
+			"a schema version is a column of type integer", "is no version")
 	}
-	var err error
-	if p.version, err = s.named(s.cfg.FieldSchemaVersion,
-		"table.field.event.schema.version"); err != nil {
-		return err
-	}
-	if p.version.Schema.Kind != connect.KindInt32 {
-		return s.problem(fmt.Sprintf("%q", p.version.Name), "table.field.event.schema.version",
-			"a schema version is a column of type integer",
-			"is of type %s, which is no version", p.version.Type.Describe())
-	}
-	return nil
 }
 
 func partitionHint(strict bool) string {
@@ -236,11 +211,8 @@ func partitionHint(strict bool) string {
 }
 
 func partitionUsable(c *connect.Column, strict bool) bool {
-	k := c.Schema.Kind
-	if strict { // a date too
-		return k == connect.KindInt32
-	}
-	return c.Number && (k == connect.KindInt16 || k == connect.KindInt32 || k == connect.KindInt64)
+	return isInt32(c) && strict || // a date too
+		!strict && c.Number // of 16, 32 or 64 bits
 }
 
 // noValue is what Debezium makes of a value that it cannot read: nothing, or the empty text where
@@ -252,18 +224,19 @@ func noValue(notNull bool) any {
 	return nil
 }
 
-// relationShape makes the columns of a table: from the relation message, and from the catalog if
+// relationPlan makes the plan of a table: from the relation message, and from the catalog if
 // Describe reads it.
-func (r *rule) relationShape(rel *replication.Relation, xid uint32) (*shape, error) {
+func (r *rule) relationPlan(rel *replication.Relation, xid uint32) (*plan, error) {
 	var table *Table
 	if r.opts.Describe != nil {
-		t, err := r.opts.Describe(rel.OID, xid)
-		if err != nil {
+		var err error
+		if table, err = r.opts.Describe(rel.OID, xid); err != nil {
 			return nil, fmt.Errorf("describe %s: %w", rel, err)
 		}
-		table = t
 	}
-	s := &shape{rule: r.name, cfg: &r.cfg, relation: rel.String(), key: r.primaryKey(rel, table)}
+	s := &shape{rule: r.name, cfg: &r.cfg, relation: rel.String()}
+	s.lookup = func(i int) (*connect.Column, error) { return r.tableColumn(rel, i, table) }
+	s.key = r.primaryKey(rel, table, s.lookup)
 	for _, c := range rel.Columns {
 		s.names = append(s.names, c.Name)
 	}
@@ -271,46 +244,46 @@ func (r *rule) relationShape(rel *replication.Relation, xid uint32) (*shape, err
 		for _, c := range table.Columns {
 			s.present = append(s.present, c.Name)
 		}
-		if sameShape(rel, table) {
+		if table.sameShape(rel) {
 			s.renamed = s.present
 		}
 	}
-	s.lookup = func(i int) (*connect.Column, error) { return r.tableColumn(rel, i, table) }
-	return s, nil
+	return s.plan(r.placements)
 }
 
 // sameShape reports whether the columns of a row are those that the table has now, in this order,
 // though maybe by other names. Columns are added at the end only and keep their places. So if none
 // was ever dropped and the row has them all, none was added since.
-func sameShape(rel *replication.Relation, table *Table) bool {
-	return !table.Dropped && len(rel.Columns) == len(table.Columns)
+func (t *Table) sameShape(rel *replication.Relation) bool {
+	return !t.Dropped && len(rel.Columns) == len(t.Columns)
+}
+
+// describe finds what the catalog has about a column of a row; nil if it has nothing.
+func (t *Table) describe(rel *replication.Relation, i int) *TableColumn {
+	if t == nil {
+		return nil
+	}
+	if !t.sameShape(rel) {
+		i = slices.IndexFunc(t.Columns,
+			func(c TableColumn) bool { return c.Name == rel.Columns[i].Name })
+	}
+	if i < 0 {
+		return nil
+	}
+	return &t.Columns[i]
 }
 
 // tableColumn makes one column. The catalog is of now, and the row may be older.
 func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*connect.Column,
 	error) {
-	c := rel.Columns[i]
-	var described *TableColumn
-	if table != nil && sameShape(rel, table) {
-		described = &table.Columns[i]
-	} else if table != nil {
-		if at := slices.IndexFunc(table.Columns,
-			func(t TableColumn) bool { return t.Name == c.Name }); at >= 0 {
-			described = &table.Columns[at]
-		}
-	}
-	var t *connect.Type
-	switch {
-	// else the type changed after this row was written
-	case described != nil && described.Type.OID == c.TypeOID:
-		own := described.Type
-		own.Mod = c.TypeMod
-		t = &own
-	default:
-		// unknown here: its text is all that is known
-		if t = connect.Builtin(c.TypeOID, c.TypeMod); t == nil {
-			t = &connect.Type{OID: c.TypeOID, Name: "text", Kind: "b", Mod: -1}
-		}
+	c, described := rel.Columns[i], table.describe(rel, i)
+	// unknown here: its text is all that is known
+	t := &connect.Type{OID: c.TypeOID, Name: "text", Kind: "b", Mod: -1}
+	if described != nil && described.Type.OID == c.TypeOID {
+		*t = described.Type
+		t.Mod = c.TypeMod
+	} else if builtin := connect.Builtin(c.TypeOID, c.TypeMod); builtin != nil {
+		t = builtin // without a description, or the type changed after this row was written
 	}
 	code, err := connect.CodecOf(t, &r.handling)
 	if err != nil {

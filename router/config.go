@@ -11,22 +11,19 @@ type Config struct {
 
 	// warn | error | fatal: what to do with an updated row, of a publication that has updates
 	OpInvalidBehavior string `toml:"table.op.invalid.behavior"`
-	// column of the event id
-	FieldID string `toml:"table.field.event.id"`
+	FieldID           string `toml:"table.field.event.id"` // column of the event id
 	// column of the record key; empty: aggregate_id or aggregateid
 	FieldKey string `toml:"table.field.event.key"`
 	// column of the event type; empty: event_type or type; used by placements alone
-	FieldType string `toml:"table.field.event.type"`
-	// column of the record value
-	FieldPayload string `toml:"table.field.event.payload"`
+	FieldType    string `toml:"table.field.event.type"`
+	FieldPayload string `toml:"table.field.event.payload"` // column of the record value
 	// column of the record time; empty: the commit time
 	FieldTimestamp string `toml:"table.field.event.timestamp"`
 	// column of the version of the envelope's schema; empty: none
 	FieldSchemaVersion string `toml:"table.field.event.schema.version"`
 	// list of column:placement[:alias]
 	AdditionalPlacement string `toml:"table.fields.additional.placement"`
-	// error | ignore
-	AdditionalMissing string `toml:"table.field.additional.missing"`
+	AdditionalMissing   string `toml:"table.field.additional.missing"` // error | ignore
 	// retired name of the above; nil: not given
 	AdditionalErrorOnMissing *bool `toml:"table.fields.additional.error.on.missing"`
 	// column that is routed by; empty: aggregate_type or aggregatetype
@@ -40,9 +37,8 @@ type Config struct {
 	// ignore | optional_bytes
 	NullBehavior string `toml:"table.json.payload.null.behavior"`
 	// ignore | optional_string
-	EmptyArrayBehavior string `toml:"table.json.payload.empty.array.behavior"`
-	// none | avro | avro_unicode
-	FieldNameAdjustment string `toml:"field.name.adjustment.mode"`
+	EmptyArrayBehavior  string `toml:"table.json.payload.empty.array.behavior"`
+	FieldNameAdjustment string `toml:"field.name.adjustment.mode"` // none | avro | avro_unicode
 	// column with a span context in Java properties format
 	TracingField       string `toml:"tracing.span.context.field"`
 	TracingOperation   string `toml:"tracing.operation.name"`
@@ -51,8 +47,7 @@ type Config struct {
 	// Options of Debezium's connector that change what the router sees, with their defaults.
 
 	DecimalHandling string `toml:"decimal.handling.mode"` // precise | string | double
-	// bytes | base64 | base64-url-safe | hex
-	BinaryHandling string `toml:"binary.handling.mode"`
+	BinaryHandling  string `toml:"binary.handling.mode"`  // bytes | base64 | base64-url-safe | hex
 	// adaptive | adaptive_time_microseconds | connect | isostring | microseconds | nanoseconds
 	TimePrecision    string `toml:"time.precision.mode"`
 	IntervalHandling string `toml:"interval.handling.mode"` // numeric | string
@@ -63,8 +58,7 @@ type Config struct {
 	MoneyDigits int `toml:"money.fraction.digits"`
 	// in the place of a value that an update does not bring, of a row whose primary key changed
 	Unavailable string `toml:"unavailable.value.placeholder"`
-	// the first part of the names of schemas
-	TopicPrefix string `toml:"topic.prefix"`
+	TopicPrefix string `toml:"topic.prefix"` // the first part of the names of schemas
 	// headers __debezium.context.*, before all others; Debezium's default is true
 	ContextHeaders bool `toml:"extended.headers.enabled"`
 	// members of logical messages that are null are columns; of the transform
@@ -77,8 +71,7 @@ type Config struct {
 	Tables []string `toml:"tables"`
 	// prefixes of logical messages, of those in replication.messages; empty: see Divide
 	Messages []string `toml:"messages"`
-	// name of the header that carries the id; default "id"
-	HeaderID string `toml:"header_id"`
+	HeaderID string   `toml:"header_id"` // name of the header that carries the id; default "id"
 	// a json or jsonb column with one object: its members become headers, after all others
 	HeadersColumn string `toml:"headers_column"`
 	// none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the
@@ -106,7 +99,7 @@ type Config struct {
 	StrictTypes bool `toml:"strict_types"`
 }
 
-// Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do.
+// Format is how keys, values and headers are written to bytes, as Kafka Connect's converters do.
 // Beside the names of key and value stand the options of their converters, under Connect's names
 // for them.
 type Format struct {

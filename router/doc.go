@@ -11,6 +11,5 @@
 //   - topic.go names the topic; header.go, tracing.go, position.go make headers; placement.go
 //     places additional columns; envelope.go makes the value; timestamp.go the record time;
 //   - message.go reads logical messages, update.go updated rows, heartbeat.go writes heartbeats;
-//   - address.go finds the topic and key of an event that cannot be routed; errors.go has the
-//     errors.
+//   - errors.go has the errors.
 package router

@@ -1,8 +1,10 @@
 package router
 
 import (
-	"github.com/postrider/postrider/router/connect"
+	"slices"
 	"strings"
+
+	"github.com/postrider/postrider/router/connect"
 )
 
 // schemaKey is what an envelope's schema is found by; several differ in the payload.
@@ -15,7 +17,7 @@ type schemaKey struct {
 // from rows.
 const envelopesKept = 4096
 
-// makeValue encodes the value: the payload, expanded where that is asked, in an envelope where
+// makeValue encodes the value: the payload, expanded if it is configured, in an envelope where
 // columns are placed in one. Nil is a tombstone.
 func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
 	raw := values[p.payload.Index]
@@ -54,12 +56,7 @@ func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
 
 // isBlank is Java's trim().isEmpty(): nothing above a blank.
 func isBlank(t connect.Text) bool {
-	for _, c := range t {
-		if c > ' ' {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(t, func(c byte) bool { return c > ' ' })
 }
 
 // wrap puts the payload and the placed columns in a struct.
@@ -114,16 +111,12 @@ func (r *rule) wrap(p *plan, values [][]byte, x connect.Expansion) ([]byte, erro
 // version, or of that shape of payload.
 func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*connect.Schema,
 	error) {
-	var key schemaKey
-	if raw := values[p.route.Index]; raw != nil {
-		v, err := p.route.Value(raw)
-		if err != nil {
-			return nil, err
-		}
-		t, _ := v.(connect.Text)
-		key.routed = string(t)
+	text, err := p.route.Text(values[p.route.Index])
+	if err != nil {
+		return nil, err
 	}
-	routed := key.routed
+	routed := string(text)
+	key := schemaKey{routed: routed}
 	if p.version != nil {
 		key.version = string(values[p.version.Index])
 	}
@@ -174,8 +167,7 @@ func (r *rule) schemaName(relation string) string {
 	var out strings.Builder
 	for _, c := range r.cfg.TopicPrefix + "." + relation {
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_',
-			c == '-':
+		case inTopics(c):
 			out.WriteRune(c)
 		case c > 0xFFFF: // two of Java's characters
 			out.WriteString("__")

@@ -1,10 +1,14 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 )
 
 // RowError is a row or logical message that can never be published as it is: poison.
@@ -32,7 +36,7 @@ const (
 	ReasonUpdate           = "update"
 )
 
-// Error tells what is wrong with which event. What to do is in Hint alone.
+// Error names the event and what is wrong with it. What to do is in Hint alone.
 func (e *RowError) Error() string {
 	return fmt.Sprintf("route event %q of %s at %s index %d: %v", e.EventID, e.Relation, e.LSN,
 		e.Index, e.Err)
@@ -48,27 +52,34 @@ type ShapeError struct {
 	Relation string
 	Column   string   // the column as configured, or the candidates with "or" between them
 	Rule     string   // the rule set of the table: see RuleName
-	Key      string   // its key that says which column it is
+	Key      string   // its key that names the column
 	Existing []string // the columns there are
 	Problem  string   // what is wrong, as the end of a sentence that begins with the column
 	Hint     string   // what to do
 }
 
-// Error tells what is missing and what there is. What to do is in Hint alone.
+// Error names what is missing and the columns there are. What to do is in Hint alone.
 func (e *ShapeError) Error() string {
 	return fmt.Sprintf("%s cannot be routed: column %s %s (%s.%s); it has the columns %s",
 		e.Relation, e.Column, e.Problem, e.Rule, e.Key, strings.Join(e.Existing, ", "))
 }
 
-// rowFault is what is wrong with a row, before it is known which.
-type rowFault struct {
-	reason string
-	err    error
-	hint   string
+// fault is what is wrong with a row, before it is known which; see rowError.
+func fault(reason, hint, format string, args ...any) *RowError {
+	return &RowError{Reason: reason, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-func (f *rowFault) Error() string { return f.err.Error() }
-
-func fault(reason, hint, format string, args ...any) *rowFault {
-	return &rowFault{reason, fmt.Errorf(format, args...), hint}
+// rowError completes a fault, or another error, with the event that it belongs to.
+func rowError(ev *replication.Event, relation string, id []byte, err error) error {
+	out := RowError{Reason: ReasonUnconvertible, Err: err}
+	var known *RowError
+	var value *connect.ValueError
+	switch {
+	case errors.As(err, &known):
+		out = *known
+	case errors.As(err, &value):
+		out.Err, out.Hint = value.Err, value.Hint
+	}
+	out.Relation, out.EventID, out.LSN, out.Index = relation, string(id), ev.LSN, ev.Index
+	return &out
 }

@@ -27,17 +27,29 @@ const (
 // one task of one connector, as in Debezium.
 func (r *rule) contextHeaders(runID string) ([]sink.Header, error) {
 	var out []sink.Header
+	var err error
 	for _, h := range [...]struct{ name, value string }{
 		{"connectorLogicalName", r.cfg.TopicPrefix}, {"taskId", "0"},
 		{"connectorName", "postgresql"}, {"runId", runID},
 	} {
-		v, err := r.headers.Value(connect.RequiredString, nil, connect.Text(h.value))
-		if err != nil {
+		if out, err = r.appendText(out, headerContext+h.name, h.value); err != nil {
 			return nil, err
 		}
-		out = append(out, sink.Header{Key: headerContext + h.name, Value: v})
 	}
 	return out, nil
+}
+
+// appendText makes a header of a text of our own.
+func (r *rule) appendText(dst []sink.Header, name, value string) ([]sink.Header, error) {
+	v, err := r.headers.Value(connect.RequiredString, nil, connect.Text(value))
+	return append(dst, sink.Header{Key: name, Value: v}), err
+}
+
+// appendColumn makes a header of a column.
+func (r *rule) appendColumn(dst []sink.Header, name string, c *connect.Column,
+	values [][]byte) ([]sink.Header, error) {
+	v, err := r.headers.Cell(c, values[c.Index])
+	return append(dst, sink.Header{Key: name, Value: v}), err
 }
 
 // makeHeaders appends, in Debezium's order: the key that was, the context, the trace, the id, the
@@ -58,17 +70,14 @@ func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event,
 			return nil, err
 		}
 	}
-	v, err := r.headers.Cell(p.id, values[p.id.Index])
-	if err != nil {
+	if dst, err = r.appendColumn(dst, r.cfg.HeaderID, p.id, values); err != nil {
 		return nil, err
 	}
-	dst = append(dst, sink.Header{Key: r.cfg.HeaderID, Value: v})
 	for i := range p.headers {
 		h := &p.headers[i]
-		if v, err = r.headers.Cell(h.Column, values[h.Index]); err != nil {
+		if dst, err = r.appendColumn(dst, h.alias, h.Column, values); err != nil {
 			return nil, err
 		}
-		dst = append(dst, sink.Header{Key: h.alias, Value: v})
 	}
 	if p.headersColumn != nil {
 		if dst, err = appendMembers(dst, p.headersColumn.Name,
@@ -100,24 +109,23 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 			"column %s, whose members become headers, holds no JSON object", column)
 	}
 	for _, m := range doc.Members {
-		h := sink.Header{Key: string(connect.AppendEncoded(nil, m.Name))}
-		if problem := memberProblem(h.Key); problem != "" {
-			return nil, fault(ReasonInvalidHeaders, "have the application write another name",
-				"column %s: the header %.100q %s", column, h.Key, problem)
-		}
+		h := sink.Header{Key: string(connect.AppendEncoded(nil, m.Name)), Value: m.Node.Raw}
 		switch m.Node.Kind {
 		case connect.JSONNull:
+			h.Value = nil
 		case connect.JSONString:
 			h.Value = connect.AppendEncoded([]byte{}, m.Node.Text)
-		default:
-			h.Value = m.Node.Raw
 		}
-		if len(h.Value) > maxMemberValue {
+		problem := memberProblem(h.Key)
+		switch {
+		case problem != "":
+			return nil, fault(ReasonInvalidHeaders, "have the application write another name",
+				"column %s: the header %.100q %s", column, h.Key, problem)
+		case len(h.Value) > maxMemberValue:
 			return nil, fault(ReasonInvalidHeaders, "have the application write it to the payload",
 				"column %s: the value of the header %.100q is longer than %d bytes", column, h.Key,
 				maxMemberValue)
-		}
-		if m.Node.Kind == connect.JSONString && bytes.ContainsAny(h.Value, "\x00\r\n") {
+		case m.Node.Kind == connect.JSONString && bytes.ContainsAny(h.Value, "\x00\r\n"):
 			return nil, fault(ReasonInvalidHeaders, "have the application write it on one line",
 				"column %s: the value of the header %.100q has a line end or a NUL in it", column,
 				h.Key)
@@ -138,7 +146,7 @@ const (
 // source for which they count.
 const ownPrefix = "postrider."
 
-// memberProblem says why a row may not bring a header of that name; empty if it may. Names with
+// memberProblem is why a row may not bring a header of that name; empty if it may. Names with
 // our prefix would be taken for positions by a reader that removes duplicates with them, the relay
 // itself included.
 func memberProblem(name string) string {

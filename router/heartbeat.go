@@ -23,18 +23,19 @@ var (
 	}
 )
 
-// Heartbeat is the record that Debezium publishes to say that it is at work: its topic.prefix as
-// the key, the time as the value, no headers, in partition 0. An error says that the format takes
+// Heartbeat is the record that Debezium publishes to show that it is at work: its topic.prefix as
+// the key, the time as the value, no headers, in partition 0. It fails if the format takes
 // no structs.
 func Heartbeat(f Format, topic, prefix string, at time.Time) (*sink.Message, error) {
-	keys, values := connect.NewEncoder(f.key(), false), connect.NewEncoder(f.value(), false)
-	key, err := keys.Value(heartbeatKey, nil,
-		&connect.Structure{Schema: heartbeatKey, Values: []any{connect.Text(prefix)}})
+	write := func(c connect.Converter, s *connect.Schema, value any) ([]byte, error) {
+		e := connect.NewEncoder(c, false)
+		return e.Value(s, nil, &connect.Structure{Schema: s, Values: []any{value}})
+	}
+	key, err := write(f.key(), heartbeatKey, connect.Text(prefix))
 	if err != nil {
 		return nil, fmt.Errorf("write the key of a heartbeat: %w", err)
 	}
-	value, err := values.Value(heartbeatValue, nil,
-		&connect.Structure{Schema: heartbeatValue, Values: []any{at.UnixMilli()}})
+	value, err := write(f.value(), heartbeatValue, at.UnixMilli())
 	if err != nil {
 		return nil, fmt.Errorf("write the value of a heartbeat: %w", err)
 	}

@@ -38,11 +38,6 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 	var values [][]byte
 	plain := connect.Expander{KeepNulls: r.cfg.MessageNulls, Named: r.expander.Named,
 		Left: connect.ExpandedLimit(len(ev.Content))}
-	value := func(n *connect.JSONNode, s *connect.Schema) (any, error) {
-		run := plain
-		run.Left = connect.ExpandedLimit(len(n.Raw))
-		return run.Build(n, s)
-	}
 	for _, m := range doc.Members {
 		name := string(m.Name)
 		ms, err := plain.SchemaOf(name, m.Node)
@@ -53,23 +48,26 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 			continue
 		}
 		c := &connect.Column{Index: len(columns), Name: name, Schema: ms,
-			Type: messageTypes[ms.Kind]}
-		raw := m.Node.Raw
-		if m.Node.Kind == connect.JSONNull {
-			raw = nil
+			Type: messageTypes[ms.Kind], Number: ms.Kind == connect.KindInt32 ||
+				ms.Kind == connect.KindInt64}
+		c.AsIs = !r.cfg.JavaText && (ms.Kind == connect.KindStruct || ms.Kind == connect.KindArray)
+		c.Read = func([]byte) (any, error) {
+			run := plain
+			run.Left = connect.ExpandedLimit(len(m.Node.Raw))
+			return run.Build(m.Node, ms)
 		}
-		switch ms.Kind {
-		case connect.KindString:
+		if ms.Kind == connect.KindString {
+			c.Read = nil
+		}
+		if c.Number || c.Read == nil {
+			c.Prefix = connect.SchemaPrefix(ms, connect.PlainJSON)
+		}
+		raw := m.Node.Raw
+		switch m.Node.Kind {
+		case connect.JSONNull:
+			raw = nil
+		case connect.JSONString:
 			raw = m.Node.Text
-			c.Prefix = connect.SchemaPrefix(ms, connect.PlainJSON)
-		case connect.KindInt32, connect.KindInt64:
-			c.Number = true
-			c.Prefix = connect.SchemaPrefix(ms, connect.PlainJSON)
-			c.Read = func(b []byte) (any, error) { return value(m.Node, ms) }
-		default:
-			c.AsIs = !r.cfg.JavaText && (ms.Kind == connect.KindStruct ||
-				ms.Kind == connect.KindArray)
-			c.Read = func(b []byte) (any, error) { return value(m.Node, ms) }
 		}
 		columns = append(columns, c)
 		values = append(values, raw)
@@ -83,5 +81,6 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 	if err != nil {
 		return nil, nil, fault(ReasonInvalidMessage, hint, "%w", err)
 	}
+	p.rule = r
 	return p, slices.Clip(values), nil
 }

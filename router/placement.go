@@ -22,58 +22,41 @@ type placement struct {
 // parsePlacements reads "column:placement[:alias],...". As Debezium it takes a trailing comma, an
 // empty alias, blanks around the parts and any case of the placement; unlike Debezium it refuses
 // unknown placements here and not with the first row.
-func parsePlacements(list string) ([]placement, error) {
+func parsePlacements(list string) (out []placement, err error) {
+	list = strings.TrimRight(list, ",")
 	if list == "" {
 		return nil, nil
 	}
-	entries := strings.Split(list, ",")
-	for len(entries) > 0 && entries[len(entries)-1] == "" {
-		entries = entries[:len(entries)-1]
-	}
-	var out []placement
-	for _, e := range entries {
-		parts := strings.Split(e, ":")
-		for len(parts) > 0 && parts[len(parts)-1] == "" {
-			parts = parts[:len(parts)-1]
-		}
+	members := map[string]bool{"payload": true}
+	for e := range strings.SplitSeq(list, ",") {
+		parts := strings.Split(strings.TrimRight(e, ":"), ":")
 		if len(parts) < 2 || len(parts) > 3 {
 			return nil, fmt.Errorf(
 				"entry %q is not of the form column:placement or column:placement:alias", e)
 		}
-		p := placement{column: strings.TrimSpace(parts[0]),
-			to: strings.ToLower(strings.TrimSpace(parts[1]))}
-		if p.column == "" {
-			return nil, fmt.Errorf("entry %q names no column", e)
-		}
-		switch p.to {
-		case toHeader, toEnvelope, toPartition:
-		default:
-			return nil, fmt.Errorf("entry %q: the placement is header, envelope or partition", e)
-		}
+		p := placement{column: strings.TrimSpace(parts[0]), to: normal(parts[1])}
 		p.alias = p.column
 		if len(parts) == 3 {
 			p.alias = strings.TrimSpace(parts[2])
 		}
-		if p.to == toHeader && strings.HasPrefix(p.alias, ownPrefix) {
+		switch inEnvelope := p.to == toEnvelope; {
+		case p.column == "":
+			return nil, fmt.Errorf("entry %q names no column", e)
+		case !inEnvelope && p.to != toHeader && p.to != toPartition:
+			return nil, fmt.Errorf("entry %q: the placement is header, envelope or partition", e)
+		case p.to == toHeader && strings.HasPrefix(p.alias, ownPrefix):
 			return nil, fmt.Errorf("entry %q: names of headers that begin with %s are the "+
 				"relay's; give another alias", e, ownPrefix)
-		}
-		out = append(out, p)
-	}
-	members := map[string]bool{"payload": true}
-	for _, p := range out {
-		if p.to != toEnvelope {
-			continue
-		}
-		if p.alias == "" {
+		case inEnvelope && p.alias == "":
 			return nil, fmt.Errorf(
 				"the member of the envelope for %s has no name: its alias is blank", p.column)
-		}
-		if members[p.alias] {
+		case inEnvelope && members[p.alias]:
 			return nil, fmt.Errorf("the envelope would have two members %q; give an alias to %s",
 				p.alias, p.column)
+		case inEnvelope:
+			members[p.alias] = true
 		}
-		members[p.alias] = true
+		out = append(out, p)
 	}
 	return out, nil
 }

@@ -37,18 +37,13 @@ func (p *positions) of(ev *replication.Event) (lsn, index []byte) {
 
 // appendLSN writes an LSN as PostgreSQL prints it.
 func appendLSN(dst []byte, lsn pglogrepl.LSN) []byte {
-	dst = appendUpperHex(dst, uint32(lsn>>32)) //nolint:gosec // its upper half
-	return appendUpperHex(append(dst, '/'), uint32(lsn&0xFFFFFFFF))
-}
-
-func appendUpperHex(dst []byte, v uint32) []byte {
-	const digits = "0123456789ABCDEF"
-	shift := 28
-	for shift > 0 && v>>shift == 0 {
-		shift -= 4
-	}
-	for ; shift >= 0; shift -= 4 {
-		dst = append(dst, digits[v>>shift&15])
+	at := len(dst)
+	dst = append(strconv.AppendUint(dst, uint64(lsn>>32), 16), '/')
+	dst = strconv.AppendUint(dst, uint64(lsn&0xFFFFFFFF), 16)
+	for i, c := range dst[at:] {
+		if c >= 'a' {
+			dst[at+i] = c - 'a' + 'A'
+		}
 	}
 	return dst
 }

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"errors"
 	"unsafe"
 
 	"github.com/postrider/postrider/replication"
@@ -13,10 +12,12 @@ import (
 // Debezium.
 func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 	values [][]byte) (err error) {
-	if p.timestamp == nil {
-		m.Timestamp = ev.Time
-	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.Index], ev.Time,
-		r.cfg.StrictTypes); err != nil {
+	if ev.Kind == replication.Update {
+		if values, err = r.available(p, values); err != nil {
+			return err
+		}
+	}
+	if m.Timestamp, err = recordTime(p.timestamp, values, ev.Time, r.cfg.StrictTypes); err != nil {
 		return err
 	}
 	headers := m.Headers[:0]
@@ -45,29 +46,16 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 
 // topic is where a row goes.
 func (p *plan) topic(values [][]byte) (string, error) {
-	routed := values[p.route.Index]
+	routed, err := p.route.Text(values[p.route.Index])
+	if err != nil {
+		return "", err
+	}
 	if routed == nil {
-		return "", nullRoute(p.route)
+		return "", fault(ReasonNullRoute,
+			"have the application write it, and make the column NOT NULL",
+			"column %s, which decides the topic, is NULL", p.route.Name)
 	}
-	if p.route.Read != nil {
-		v, err := p.route.Value(routed)
-		if err != nil {
-			return "", err
-		}
-		if routed, _ = v.(connect.Text); routed == nil {
-			return "", nullRoute(p.route)
-		}
-	}
-	topic, bad := p.rule.topics.of(routed)
-	if bad != nil {
-		return "", bad
-	}
-	return topic, nil
-}
-
-func nullRoute(c *connect.Column) *rowFault {
-	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL",
-		"column %s, which decides the topic, is NULL", c.Name)
+	return p.rule.topics.of(routed)
 }
 
 // makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go
@@ -97,24 +85,6 @@ func partitionOf(c *connect.Column, values [][]byte) (int32, error) {
 	return 0, fault(ReasonInvalidPartition,
 		"write a partition that the topic has, or NULL to have the key decide",
 		"column %s: %s is no partition", c.Name, raw)
-}
-
-// rowError says which event it is that a fault belongs to.
-func rowError(ev *replication.Event, relation string, id []byte, err error) error {
-	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id),
-		LSN: ev.LSN, Index: ev.Index, Err: err}
-	if v := (*connect.ValueError)(nil); errors.As(err, &v) {
-		if out.Hint = v.Hint; v == err { //nolint:errorlint // the error itself
-			out.Err = v.Err
-		}
-	}
-	if f := (*rowFault)(nil); errors.As(err, &f) {
-		out.Reason, out.Hint = f.reason, f.hint
-		if f == err { //nolint:errorlint // the fault itself, not something around it
-			out.Err = f.err
-		}
-	}
-	return out
 }
 
 // alias is the bytes as a string, without a copy. It is good for as long as the bytes of the

@@ -1,10 +1,10 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Options say what a Router routes.
+// Options are what a Router routes.
 type Options struct {
 	// outbox tables as schema.table; empty: every relation that is met, by the one rule set
 	Tables []string
@@ -25,10 +25,9 @@ type Options struct {
 	// is in it.
 	OwnTopics []string
 
-	// ParentTable decides which of Tables a row belongs to; empty: none. Its name alone does not
-	// tell: a partition has a name of its own. It is called for the first row of each
-	// *replication.Relation; the answer holds for all rows of it up to a position, zero for all. Nil:
-	// the name of the relation decides.
+	// ParentTable decides which of Tables a row belongs to; empty: none. A partition has a name of
+	// its own. It is called for the first row of each *replication.Relation; the answer applies to
+	// all rows of it up to a position, zero for all. Nil: the name of the relation decides.
 	ParentTable func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
 	// Updated is called with the first update of a table that is dropped, and the router's
 	// table.op.invalid.behavior, warn or error. May be nil.
@@ -94,9 +93,8 @@ func New(rules []Config, f Format, opts Options) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the id of this run: %w", err)
 	}
-	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule),
-		plans:    make(map[uint32]*plan),
-		assigned: make(map[uint32][]*Assigned)}
+	r := &Router{opts: opts, tables: map[string]*rule{}, prefixes: map[string]*rule{},
+		plans: map[uint32]*plan{}, assigned: map[uint32][]*Assigned{}}
 	for i, cfg := range divided {
 		one, err := newRule(cfg, f, opts, run.String())
 		if err != nil {
@@ -137,22 +135,19 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 		headers: connect.NewEncoder(connect.Converter{Format: f.Headers}, cfg.JavaText),
 		schemas: make(map[schemaKey][]*connect.Schema),
 	}
-	r.expander = newExpander(&cfg, r.keys, r.values, r.headers)
+	named := func(e *connect.Encoder) bool { // writes the names of schemas
+		return e.Format == "json+schema" || e.Delegate == "json+schema"
+	}
+	r.expander = connect.Expander{
+		KeepNulls:  cfg.NullBehavior == "optional_bytes",
+		KeepEmpty:  cfg.EmptyArrayBehavior == "optional_string",
+		Adjustment: cfg.FieldNameAdjustment,
+		Named:      named(&r.keys) || named(&r.values) || named(&r.headers),
+	}
 	if cfg.ContextHeaders {
 		r.context, err = r.contextHeaders(runID)
 	}
 	return r, err
-}
-
-func newExpander(cfg *Config, encoders ...connect.Encoder) connect.Expander {
-	return connect.Expander{
-		KeepNulls:  cfg.NullBehavior == "optional_bytes",
-		KeepEmpty:  cfg.EmptyArrayBehavior == "optional_string",
-		Adjustment: cfg.FieldNameAdjustment,
-		Named: slices.ContainsFunc(encoders, func(e connect.Encoder) bool {
-			return e.Format == "json+schema" || e.Delegate == "json+schema"
-		}),
-	}
 }
 
 // Route is RouteTo with a new message; nil for an event that is not ours.
@@ -167,51 +162,63 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 // RouteTo maps an Insert, an Update or a Message to m, whose room for headers is used again. It
 // returns false without an error for an event that is not ours: another table, another prefix. The
 // error is a *RowError for an event that can never be published, a *ShapeError for a relation that
-// cannot be routed, or what ParentTable or Describe returned; what m holds then is of no use.
+// cannot be routed, or what ParentTable or Describe returned; then m is of no use.
 // Everything of the message but Origin.Transaction and Origin.HandedOver is set; its slices may
 // alias those of the event.
 func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err error) {
-	var p *plan
-	values := ev.Values
-	switch ev.Kind {
-	case replication.Insert, replication.Update:
-		p = r.planOf(ev)
-		p.assigned.Last = ev.LSN
-		switch {
-		case p.err != nil:
-			return false, p.err
-		case p.rule == nil:
-			return false, nil
-		case len(values) != len(p.rel.Columns):
-			return false, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
-				"the row has %d values, the relation %d columns", len(values), len(p.rel.Columns)))
-		case ev.Kind == replication.Update && !p.keyChanged(ev):
-			return false, p.rule.unexpected(p, ev)
-		}
-	case replication.Message:
-		one := r.prefixes[ev.Prefix]
-		if one == nil {
-			one = r.prefixes[AnyPrefix]
-		}
-		if one == nil {
-			return false, nil
-		}
-		if p, values, err = one.messagePlan(ev); err != nil {
-			return false, rowError(ev, "message:"+ev.Prefix, nil, err)
-		}
-		p.rule = one
-	default:
-		return false, nil
+	p, values, err := r.locate(ev)
+	if err != nil || p == nil {
+		return false, err
 	}
-	if ev.Kind == replication.Update {
-		if values, err = p.rule.available(p, values); err != nil {
-			return false, rowError(ev, p.relation, ev.Values[p.id.Index], err)
-		}
+	if ev.Kind == replication.Update && !p.keyChanged(ev) {
+		return false, p.rule.unexpected(p, ev)
 	}
 	if err := p.rule.route(m, p, ev, values); err != nil {
 		return false, rowError(ev, p.relation, values[p.id.Index], err)
 	}
 	return true, nil
+}
+
+// locate finds the plan and the values of an event; a nil plan if it is not ours.
+func (r *Router) locate(ev *replication.Event) (*plan, [][]byte, error) {
+	switch ev.Kind {
+	case replication.Insert, replication.Update:
+		p := r.planOf(ev)
+		p.assigned.Last = ev.LSN
+		switch {
+		case p.err != nil || p.rule == nil:
+			return nil, nil, p.err
+		case len(ev.Values) != len(p.rel.Columns):
+			return nil, nil, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
+				"the row has %d values, the relation %d columns", len(ev.Values), len(p.rel.Columns)))
+		}
+		return p, ev.Values, nil
+	case replication.Message:
+		one := cmp.Or(r.prefixes[ev.Prefix], r.prefixes[AnyPrefix])
+		if one == nil {
+			return nil, nil, nil
+		}
+		p, values, err := one.messagePlan(ev)
+		if err != nil {
+			return nil, nil, rowError(ev, "message:"+ev.Prefix, nil, err)
+		}
+		return p, values, nil
+	}
+	return nil, nil, nil
+}
+
+// Address returns the topic and key of an event that Route has refused. False: one of them is what
+// is wrong, or the event has no key.
+func (r *Router) Address(ev *replication.Event) (topic string, key []byte, ok bool) {
+	p, values, err := r.locate(ev)
+	if err != nil || p == nil {
+		return "", nil, false
+	}
+	if topic, err = p.topic(values); err != nil {
+		return "", nil, false
+	}
+	key, err = p.rule.makeKey(p, values, 0)
+	return topic, key, err == nil && key != nil
 }
 
 // Check resolves the columns of one of Tables as Route would, without a row. The error is a
@@ -223,9 +230,8 @@ func (r *Router) Check(rel *replication.Relation) error {
 	if one == nil {
 		return nil
 	}
-	err := r.newPlan(rel, one, 0).err
-	var shape *ShapeError
-	if errors.As(err, &shape) && len(one.cfg.Messages) > 0 {
+	_, err := one.relationPlan(rel, 0)
+	if shape := (*ShapeError)(nil); errors.As(err, &shape) && len(one.cfg.Messages) > 0 {
 		return nil
 	}
 	return err
@@ -265,40 +271,23 @@ func (r *Router) keep(oid uint32, p *plan) {
 const noEnd = ^pglogrepl.LSN(0)
 
 func (r *Router) makePlan(ev *replication.Event) *plan {
-	rel := ev.Relation
-	table, upTo := rel.String(), pglogrepl.LSN(0)
+	rel, relation := ev.Relation, ev.Relation.String()
+	table, upTo := relation, pglogrepl.LSN(0)
 	if r.opts.ParentTable != nil && len(r.opts.Tables) > 0 {
 		var err error
 		if table, upTo, err = r.opts.ParentTable(ev); err != nil {
-			return &plan{rel: rel, relation: rel.String(), upTo: noEnd, assigned: new(Assigned),
-				err: err}
+			return &plan{rel: rel, relation: relation, upTo: noEnd, assigned: new(Assigned), err: err}
 		}
 	}
-	one := r.named(table)
-	p := &plan{rel: rel, relation: rel.String()}
-	if one != nil {
-		p = r.newPlan(rel, one, ev.XID)
-	} else {
+	p := new(plan)
+	if one := r.named(table); one == nil {
 		table = ""
+	} else if made, err := one.relationPlan(rel, ev.XID); err != nil {
+		p.err = err
+	} else {
+		p, made.rule = made, one
 	}
-	p.upTo, p.assigned = noEnd, r.assign(ev, table)
-	if upTo != 0 {
-		p.upTo = upTo
-	}
-	return p
-}
-
-// newPlan is the plan of a relation that a rule is for.
-func (r *Router) newPlan(rel *replication.Relation, one *rule, xid uint32) *plan {
-	s, err := one.relationShape(rel, xid)
-	if err != nil {
-		return &plan{rel: rel, relation: rel.String(), err: err}
-	}
-	p, err := s.plan(one.placements)
-	if err != nil {
-		return &plan{rel: rel, relation: rel.String(), err: err}
-	}
-	p.rel, p.rule = rel, one
+	p.rel, p.relation, p.upTo, p.assigned = rel, relation, cmp.Or(upTo, noEnd), r.assign(ev, table)
 	return p
 }
 

@@ -71,8 +71,7 @@ func divide(rules []Config, rest int, list string, all []string,
 			} else if !slices.Contains(all, name) {
 				errs = append(errs, fmt.Errorf(
 					"%s has %q, which is not in replication.%s (%s): add it there, or correct "+
-						"it here",
-					key, name, list, strings.Join(all, ", ")))
+						"it here", key, name, list, strings.Join(all, ", ")))
 			}
 			owner[name] = key
 		}

@@ -6,9 +6,9 @@ import (
 	"github.com/postrider/postrider/router/connect"
 )
 
-// Table is what the catalog says about a relation, beyond what the server sends with its rows: it
+// Table is what the catalog has about a relation, beyond what the server sends with its rows: it
 // decides schemas (optional, default), how types outside the built-in ones are written, and what
-// takes the place of NULL with null_defaults. DescribeSQL asks for it and ParseTable reads the
+// takes the place of NULL with null_defaults. DescribeSQL selects it and ParseTable reads the
 // answer.
 type Table struct {
 	OID     uint32        `json:"oid"`
@@ -20,8 +20,7 @@ type Table struct {
 type TableColumn struct {
 	Name    string `json:"name"`     // pg_attribute.attname
 	NotNull bool   `json:"not_null"` // pg_attribute.attnotnull
-	// its place in the primary key, from 1; 0: not part of it
-	Key int `json:"key"`
+	Key     int    `json:"key"`      // its place in the primary key, from 1; 0: not part of it
 	// pg_get_expr(adbin, adrelid); empty: none, or the column is generated
 	Default string       `json:"default"`
 	Type    connect.Type `json:"type"`

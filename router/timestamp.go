@@ -1,10 +1,12 @@
 package router
 
 import (
-	"github.com/postrider/postrider/router/connect"
 	"math"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/postrider/postrider/router/connect"
 )
 
 // timestampUsable reports whether a column can be the time of a record. In Debezium that is every
@@ -13,11 +15,7 @@ func timestampUsable(c *connect.Column, strict bool) bool {
 	if strict {
 		return c.Schema.Kind == connect.KindInt64
 	}
-	switch c.Type.Root().Name {
-	case "timestamp", "timestamptz", "int8", "date":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"timestamp", "timestamptz", "int8", "date"}, c.Type.Root().Name)
 }
 
 func timestampHint(strict bool) string {
@@ -29,38 +27,29 @@ func timestampHint(strict bool) string {
 
 // recordTime is the time of a record: of the timestamp column, or the commit time. The zero time
 // is the producer's clock, which Kafka Connect takes for the one value -1.
-func recordTime(c *connect.Column, raw []byte, commit time.Time, strict bool) (time.Time, error) {
-	if c == nil || raw == nil {
+func recordTime(c *connect.Column, values [][]byte, commit time.Time, strict bool) (time.Time,
+	error) {
+	if c == nil || values[c.Index] == nil {
 		return commit, nil
 	}
-	if strict {
-		switch c.Schema.Name {
-		case "io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp",
-			"io.debezium.time.NanoTimestamp":
-		default:
-			return commit, fault(ReasonInvalidTimestamp, timestampHint(strict),
-				"column %s is of type %s and not NULL, which is no time of a record with "+
-					"time.precision.mode as it is",
-				c.Name, c.Type.Describe())
-		}
+	raw := values[c.Index]
+	if strict && !slices.Contains(recordTimes, c.Schema.Name) {
+		return commit, fault(ReasonInvalidTimestamp, timestampHint(strict),
+			"column %s is of type %s and not NULL, which is no time of a record with "+
+				"time.precision.mode as it is", c.Name, c.Type.Describe())
 	}
 	var ms int64
+	var err error
 	if c.Number {
-		v, err := strconv.ParseInt(string(raw), 10, 64)
-		if err != nil {
-			return commit, fault(ReasonInvalidTimestamp, "", "column %s: %w", c.Name, err)
-		}
-		ms = v
-	} else {
-		m, err := connect.ParseMoment(raw)
-		if err != nil {
-			return commit, fault(ReasonInvalidTimestamp, "", "column %s: %w", c.Name, err)
-		}
-		if ms = m.EpochMicros() / 1000; m.Infinity != 0 { // towards zero, as Debezium
-			ms = math.MinInt64
-		}
+		ms, err = strconv.ParseInt(string(raw), 10, 64)
+	} else if m, bad := connect.ParseMoment(raw); bad != nil {
+		err = bad
+	} else if ms = m.EpochMicros() / 1000; m.Infinity != 0 { // towards zero, as Debezium
+		ms = math.MinInt64
 	}
 	switch {
+	case err != nil:
+		return commit, fault(ReasonInvalidTimestamp, "", "column %s: %w", c.Name, err)
 	case ms == -1:
 		return time.Time{}, nil
 	case ms < 0:
@@ -71,3 +60,7 @@ func recordTime(c *connect.Column, raw []byte, commit time.Time, strict bool) (t
 	}
 	return time.UnixMilli(ms), nil
 }
+
+// recordTimes are the schemas that Debezium takes for the time of a record.
+var recordTimes = []string{"io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp",
+	"io.debezium.time.NanoTimestamp"}

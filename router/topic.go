@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -35,8 +36,8 @@ type topics struct {
 }
 
 type topicResult struct {
-	name  string
-	fault *rowFault
+	name string
+	err  error
 }
 
 func newTopics(cfg *Config, own []string) (*topics, error) {
@@ -61,20 +62,20 @@ func newTopics(cfg *Config, own []string) (*topics, error) {
 }
 
 // of gives the topic of a routed value. The value is copied if it has to be kept.
-func (t *topics) of(value []byte) (string, *rowFault) {
+func (t *topics) of(value []byte) (string, error) {
 	if r, ok := t.known[string(value)]; ok {
-		return r.name, r.fault
+		return r.name, r.err
 	}
-	r := t.route(string(value))
-	if r.fault != nil && r.fault.reason == ReasonRegexTimeout {
-		return "", r.fault // a busy machine may be why
-	}
-	if len(value) > maxCachedValue {
-		return r.name, r.fault
-	}
-	size := topicCacheEntry + len(value) + len(r.name)
-	if r.fault != nil {
+	name, bad := t.route(string(value))
+	r := topicResult{name: name}
+	size := topicCacheEntry + len(value) + len(name)
+	if bad != nil {
+		r.err = bad
 		size += topicCacheFault
+	}
+	// a busy machine may be why a match took too long
+	if len(value) > maxCachedValue || bad != nil && bad.Reason == ReasonRegexTimeout {
+		return r.name, r.err
 	}
 	if t.bytes+size > topicCacheBytes {
 		clear(t.known)
@@ -82,10 +83,10 @@ func (t *topics) of(value []byte) (string, *rowFault) {
 	}
 	t.known[string(value)] = r
 	t.bytes += size
-	return r.name, r.fault
+	return r.name, r.err
 }
 
-func (t *topics) route(value string) topicResult {
+func (t *topics) route(value string) (string, *RowError) {
 	name := value
 	if t.convert != nil {
 		name = t.convert(name)
@@ -94,63 +95,39 @@ func (t *topics) route(value string) topicResult {
 	if err == nil && matched {
 		name, err = t.pattern.ReplaceFirst(name, t.replacement)
 	}
-	if err != nil {
-		return topicResult{fault: fault(ReasonRegexTimeout,
+	problem := topicProblem(name)
+	switch {
+	case err != nil:
+		return "", fault(ReasonRegexTimeout,
 			"simplify router.route.topic.regex: it backtracks too long for this value",
-			"match route.topic.regex with %.100q: %w", value, err)}
-	}
-	if problem := topicProblem(name); problem != "" {
-		f := fault(ReasonInvalidTopic, "",
-			"routed value %.100q gives the topic name %.300q, which %s", value, name, problem)
-		f.hint = "change router.route.topic.regex and router.route.topic.replacement, or what " +
-			"the application writes to the routed column"
-		if !matched {
-			f.hint = "router.route.topic.regex does not match the value, so that it became the " +
-				"name itself; change the pattern, or what the application writes"
+			"match route.topic.regex with %.100q: %w", value, err)
+	case problem != "":
+		hint := "router.route.topic.regex does not match the value, so that it became the name " +
+			"itself; change the pattern, or what the application writes"
+		if matched {
+			hint = "change router.route.topic.regex and router.route.topic.replacement, or what the " +
+				"application writes to the routed column"
 		}
-		return topicResult{fault: f}
-	}
-	if slices.Contains(t.refuse, name) {
-		return topicResult{fault: fault(ReasonInvalidTopic,
+		return "", fault(ReasonInvalidTopic, hint,
+			"routed value %.100q gives the topic name %.300q, which %s", value, name, problem)
+	case slices.Contains(t.refuse, name):
+		return "", fault(ReasonInvalidTopic,
 			"have the application write another value, or change router.route.topic.replacement",
 			"routed value %.100q gives the topic %s, which is the relay's own: events must not "+
-				"be written there", value, name)}
-	}
-	if len(t.allow) > 0 && !slices.ContainsFunc(t.allow,
-		func(pattern string) bool { return topicMatches(pattern, name) }) {
-		return topicResult{fault: fault(ReasonInvalidTopic,
+				"be written there", value, name)
+	case len(t.allow) > 0 && !slices.ContainsFunc(t.allow, func(pattern string) bool {
+		allowed, _ := path.Match(pattern, name) // topics have no slashes
+		return allowed
+	}):
+		return "", fault(ReasonInvalidTopic,
 			"add the topic to router.topic_allow, if the application is meant to write to it",
 			"routed value %.100q gives the topic %s, which router.topic_allow does not list",
-			value, name)}
+			value, name)
 	}
-	return topicResult{name: name}
+	return name, nil
 }
 
-// topicMatches compares a whole name with a pattern, in which * stands for any characters, also
-// for none.
-func topicMatches(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	first, last := parts[0], parts[len(parts)-1]
-	if len(parts) == 1 {
-		return name == pattern
-	}
-	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) ||
-		!strings.HasSuffix(name, last) {
-		return false
-	}
-	name = name[len(first) : len(name)-len(last)]
-	// the leftmost place of each leaves the most for the others
-	for _, part := range parts[1 : len(parts)-1] {
-		i := strings.Index(name, part)
-		if i < 0 {
-			return false
-		}
-		name = name[i+len(part):]
-	}
-	return true
-}
-
-// allowProblem says what is wrong with an entry of router.topic_allow; empty if nothing is.
+// allowProblem is what is wrong with an entry of router.topic_allow; empty if nothing is.
 func allowProblem(pattern string) string {
 	switch {
 	case pattern == "":
@@ -163,7 +140,7 @@ func allowProblem(pattern string) string {
 	return topicProblem(strings.ReplaceAll(pattern, "*", "x"))
 }
 
-// topicProblem says why Kafka would refuse a name; empty if it would not. Names with two
+// topicProblem is why Kafka would refuse a name; empty if it would not. Names with two
 // underscores in front are internal ones.
 func topicProblem(name string) string {
 	switch {
@@ -177,13 +154,18 @@ func topicProblem(name string) string {
 		return "is reserved for Kafka itself (two underscores in front)"
 	}
 	for _, c := range name {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' &&
-			c != '_' && c != '-' {
+		if !inTopics(c) {
 			return fmt.Sprintf("has the character %q; allowed are letters, digits, dot, "+
 				"underscore and hyphen", c)
 		}
 	}
 	return ""
+}
+
+// inTopics reports whether Kafka takes a character in the name of a topic.
+func inTopics(c rune) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' ||
+		c == '_' || c == '-'
 }
 
 // kebab turns ORDER_CREATED, OrderCreated and "order created" into order-created.

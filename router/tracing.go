@@ -11,7 +11,6 @@ import (
 
 	"github.com/magiconair/properties"
 
-	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -24,18 +23,15 @@ const (
 // spanContext reads Java's properties format.
 var spanContext = properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 
-// appendTracing hands on the trace of a row: its trace id, with the number of a new span, and its
+// appendTracing passes on the trace of a row: its trace id, with the number of a new span, and its
 // state. A context that is no such thing begins a new trace, as in Debezium, whose tracing library
 // makes a span for each row; the spans themselves go nowhere here.
 func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sink.Header, error) {
 	var raw []byte
 	if p.tracing != nil {
-		if raw = values[p.tracing.Index]; raw != nil && p.tracing.Read != nil {
-			v, err := p.tracing.Value(raw)
-			if err != nil {
-				return nil, err
-			}
-			raw, _ = v.(connect.Text)
+		var err error
+		if raw, err = p.tracing.Text(values[p.tracing.Index]); err != nil {
+			return nil, err
 		}
 	}
 	if raw == nil && r.cfg.TracingContextOnly {
@@ -53,16 +49,9 @@ func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sin
 	} else {
 		trace, flags = randomHex(16), "01"
 	}
-	add := func(name, value string) error {
-		v, err := r.headers.Value(connect.RequiredString, nil, connect.Text(value))
-		dst = append(dst, sink.Header{Key: name, Value: v})
-		return err
-	}
-	if err := add(traceParent, "00-"+trace+"-"+randomHex(8)+"-"+flags); err != nil {
-		return nil, err
-	}
-	if state != "" {
-		err = add(traceState, state)
+	dst, err = r.appendText(dst, traceParent, "00-"+trace+"-"+randomHex(8)+"-"+flags)
+	if err == nil && state != "" {
+		dst, err = r.appendText(dst, traceState, state)
 	}
 	return dst, err
 }
@@ -80,7 +69,7 @@ var traceParentForm = regexp.MustCompile(
 	`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 
 // parseTraceParent gives the trace id, and the flags of a span below it: of all flags only that it
-// is sampled is handed on.
+// is sampled is passed on.
 func parseTraceParent(s string) (trace, flags string, ok bool) {
 	m := traceParentForm.FindStringSubmatch(s)
 	if m == nil || m[1] == "ff" || m[1] == "00" && m[5] != "" || strings.Trim(m[2], "0") == "" ||
@@ -88,10 +77,7 @@ func parseTraceParent(s string) (trace, flags string, ok bool) {
 		return "", "", false
 	}
 	given, _ := strconv.ParseUint(m[4], 16, 8)
-	if given&1 != 0 {
-		return m[2], "01", true
-	}
-	return m[2], "00", true
+	return m[2], "0" + strconv.FormatUint(given&1, 10), true
 }
 
 // traceStateKey is made when a trace comes: its long repetitions take hundreds of kilobytes.
@@ -107,8 +93,8 @@ func parseTraceState(s string) string {
 	members := traceStateSep.Split(s, -1)
 	seen := map[string]bool{}
 	for _, m := range members {
-		key, value, ok := strings.Cut(m, "=")
-		if !ok || seen[key] || !traceStateKey().MatchString(key) || !validTraceStateValue(value) {
+		key, value, _ := strings.Cut(m, "=")
+		if seen[key] || !traceStateKey().MatchString(key) || !validTraceStateValue(value) {
 			return ""
 		}
 		seen[key] = true
@@ -120,11 +106,6 @@ func parseTraceState(s string) string {
 }
 
 func validTraceStateValue(s string) bool {
-	if s == "" || len(s) > 256 || s[len(s)-1] == ' ' {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(c rune) bool {
-		return c < ' ' || c > '~' || c == ',' ||
-			c == '='
-	})
+	bad := func(c rune) bool { return c < ' ' || c > '~' || c == ',' || c == '=' }
+	return s != "" && len(s) <= 256 && s[len(s)-1] != ' ' && !strings.ContainsFunc(s, bad)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,12 +77,13 @@ func placeholder(t *connect.Type, value string) []byte {
 	return nil
 }
 
-// unexpected handles an update that is no event, as table.op.invalid.behavior says.
+// unexpected handles an update that is no event, by table.op.invalid.behavior.
 func (r *rule) unexpected(p *plan, ev *replication.Event) error {
 	if r.cfg.OpInvalidBehavior == "fatal" {
 		return rowError(ev, p.relation, ev.Values[p.id.Index], fault(ReasonUpdate,
-			`keep applications from updating rows of the outbox, take updates out of the publication (ALTER PUBLICATION ... SET (publish = 'insert')), `+
-				`or set router.table.op.invalid.behavior to "warn"`,
+			`keep applications from updating rows of the outbox, take updates out of the publication `+
+				`(ALTER PUBLICATION ... SET (publish = 'insert')), or set `+
+				`router.table.op.invalid.behavior to "warn"`,
 			"the row was updated, and table.op.invalid.behavior is fatal"))
 	}
 	if !p.updated && r.opts.Updated != nil {
@@ -113,26 +115,27 @@ func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) (
 
 // primaryKey finds the columns of a table's primary key in its order. Without the catalog they are
 // those of the replica identity, which are all columns if that is full.
-func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*connect.Column {
-	type part struct{ column, place int }
-	var parts []part
+func (r *rule) primaryKey(rel *replication.Relation, table *Table,
+	lookup func(index int) (*connect.Column, error)) (key []*connect.Column) {
+	places := map[int]int{} // column to its place in the key, from 1
 	for i, c := range rel.Columns {
-		if table == nil {
-			if c.Key {
-				parts = append(parts, part{i, i})
-			}
-			continue
-		}
-		at := slices.IndexFunc(table.Columns, func(t TableColumn) bool { return t.Name == c.Name })
-		if at >= 0 && table.Columns[at].Key > 0 {
-			parts = append(parts, part{i, table.Columns[at].Key})
+		if table == nil && c.Key {
+			places[i] = 1 + i
 		}
 	}
-	slices.SortFunc(parts, func(a, b part) int { return a.place - b.place })
-	var key []*connect.Column
-	for _, p := range parts {
+	if table != nil {
+		for _, c := range table.Columns {
+			i := slices.IndexFunc(rel.Columns, func(r replication.Column) bool { return r.Name == c.Name })
+			if i >= 0 && c.Key > 0 {
+				places[i] = c.Key
+			}
+		}
+	}
+	columns := slices.SortedFunc(maps.Keys(places),
+		func(a, b int) int { return places[a] - places[b] })
+	for _, i := range columns {
 		// one whose type has no mapping is not in Debezium's keys either
-		if c, err := r.tableColumn(rel, p.column, table); err == nil {
+		if c, err := lookup(i); err == nil {
 			key = append(key, c)
 		}
 	}

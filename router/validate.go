@@ -12,71 +12,94 @@ import (
 	"github.com/postrider/postrider/router/javaregex"
 )
 
+// word is an option that takes one of a few words, in any case of letters.
+type word struct {
+	key     string
+	value   *string
+	allowed string // with commas between them
+}
+
+func (c *Config) words() []word {
+	return []word{
+		{"table.op.invalid.behavior", &c.OpInvalidBehavior, "warn, error, fatal"},
+		{"table.field.additional.missing", &c.AdditionalMissing, "error, ignore"},
+		{"table.json.payload.null.behavior", &c.NullBehavior, "ignore, optional_bytes"},
+		{"table.json.payload.empty.array.behavior", &c.EmptyArrayBehavior, "ignore, optional_string"},
+		{"field.name.adjustment.mode", &c.FieldNameAdjustment, "none, avro, avro_unicode"},
+		{"decimal.handling.mode", &c.DecimalHandling, "precise, string, double"},
+		{"binary.handling.mode", &c.BinaryHandling, "bytes, base64, base64-url-safe, hex"},
+		{"time.precision.mode", &c.TimePrecision, "adaptive, adaptive_time_microseconds, connect, " +
+			"isostring, microseconds, nanoseconds"},
+		{"interval.handling.mode", &c.IntervalHandling, "numeric, string"},
+		{"hstore.handling.mode", &c.HstoreHandling, "json, map"},
+		{"topic_case", &c.TopicCase, "none, lower, kebab"},
+		{"null_key", &c.NullKey, "refuse, publish"},
+	}
+}
+
+// faults collects what is wrong with a section.
+type faults struct {
+	section string
+	errs    []error
+}
+
+func (f *faults) add(format string, args ...any) {
+	f.errs = append(f.errs, fmt.Errorf(f.section+format, args...))
+}
+
+func (f *faults) oneOf(key, value, allowed string) {
+	if !slices.Contains(strings.Split(allowed, ", "), value) {
+		f.add("%s = %q: must be one of %s", key, value, allowed)
+	}
+}
+
 // Validate returns every error of the configuration, joined; each names its key, the value and
 // what is allowed.
 func (c Config) Validate() error {
-	var errs []error
-	oneOf := func(key, value string, allowed ...string) {
-		if !slices.Contains(allowed, strings.ToLower(strings.TrimSpace(value))) {
-			errs = append(errs, fmt.Errorf("router.%s = %q: must be one of %s", key, value,
-				strings.Join(allowed, ", ")))
+	f := faults{section: "router."}
+	for _, w := range c.words() {
+		if !slices.Contains(strings.Split(w.allowed, ", "), normal(*w.value)) {
+			f.add("%s = %q: must be one of %s", w.key, *w.value, w.allowed)
 		}
 	}
-	notEmpty := func(key, value, example string) {
-		if strings.TrimSpace(value) == "" {
-			errs = append(errs, fmt.Errorf("router.%s is empty: must be %s", key, example))
+	for _, o := range [...]struct{ key, value, example string }{
+		{"table.field.event.id", c.FieldID, `a column, as "id"`},
+		{"table.field.event.payload", c.FieldPayload, `a column, as "payload"`},
+		{"topic.prefix", c.TopicPrefix, `a name, as "orders"`},
+		{"header_id", c.HeaderID, `the name of a header, as "id"`},
+	} {
+		if strings.TrimSpace(o.value) == "" {
+			f.add("%s is empty: must be %s", o.key, o.example)
 		}
 	}
-	oneOf("table.op.invalid.behavior", c.OpInvalidBehavior, "warn", "error", "fatal")
-	notEmpty("table.field.event.id", c.FieldID, `a column, as "id"`)
-	notEmpty("table.field.event.payload", c.FieldPayload, `a column, as "payload"`)
 	if _, err := parsePlacements(c.AdditionalPlacement); err != nil {
-		errs = append(errs, fmt.Errorf("router.table.fields.additional.placement = %q: %w",
-			c.AdditionalPlacement, err))
+		f.add("table.fields.additional.placement = %q: %w", c.AdditionalPlacement, err)
 	}
-	oneOf("table.field.additional.missing", c.AdditionalMissing, "error", "ignore")
-	oneOf("table.json.payload.null.behavior", c.NullBehavior, "ignore", "optional_bytes")
-	oneOf("table.json.payload.empty.array.behavior", c.EmptyArrayBehavior, "ignore",
-		"optional_string")
-	oneOf("field.name.adjustment.mode", c.FieldNameAdjustment, "none", "avro", "avro_unicode")
-	oneOf("decimal.handling.mode", c.DecimalHandling, "precise", "string", "double")
-	oneOf("binary.handling.mode", c.BinaryHandling, "bytes", "base64", "base64-url-safe", "hex")
-	oneOf("time.precision.mode", c.TimePrecision,
-		"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds",
-		"nanoseconds")
-	oneOf("interval.handling.mode", c.IntervalHandling, "numeric", "string")
-	oneOf("hstore.handling.mode", c.HstoreHandling, "json", "map")
-	oneOf("topic_case", c.TopicCase, "none", "lower", "kebab")
-	oneOf("null_key", c.NullKey, "refuse", "publish")
-	notEmpty("topic.prefix", c.TopicPrefix, `a name, as "orders"`)
-	notEmpty("header_id", c.HeaderID, `the name of a header, as "id"`)
 	if strings.HasPrefix(c.HeaderID, ownPrefix) {
-		errs = append(errs, fmt.Errorf("router.header_id = %q: names of headers that begin with "+
-			"%s are the relay's; must be another, as \"id\"", c.HeaderID, ownPrefix))
+		f.add("header_id = %q: names of headers that begin with %s are the relay's; must be another, "+
+			"as \"id\"", c.HeaderID, ownPrefix)
 	}
-
 	if p, err := javaregex.Compile(c.TopicRegex); err != nil {
-		errs = append(errs, fmt.Errorf(
-			"router.route.topic.regex = %q: %w; must be a Java regular expression", c.TopicRegex,
-			err))
+		f.add("route.topic.regex = %q: %w; must be a Java regular expression", c.TopicRegex, err)
 	} else if _, err := javaregex.ParseReplacement(c.TopicReplacement, p); err != nil &&
 		strings.TrimSpace(c.TopicRegex) != "" {
-		errs = append(errs, fmt.Errorf("router.route.topic.replacement = %q: %w",
-			c.TopicReplacement, err))
+		f.add("route.topic.replacement = %q: %w", c.TopicReplacement, err)
 	}
 	for _, pattern := range c.TopicAllow {
 		if problem := allowProblem(pattern); problem != "" {
-			errs = append(errs, fmt.Errorf(
-				`router.topic_allow: %q %s; must be a topic, or a pattern as "outbox.event.*"`,
-				pattern, problem))
+			f.add(`topic_allow: %q %s; must be a topic, or a pattern as "outbox.event.*"`, pattern,
+				problem)
 		}
 	}
 	if c.TopicReplacement == "" {
-		errs = append(errs, errors.New(
-			`router.route.topic.replacement is empty: every topic name would be empty; must be a text as "outbox.event.${routedByValue}"`))
+		f.add("route.topic.replacement is empty: every topic name would be empty; must be a text as " +
+			`"outbox.event.${routedByValue}"`)
 	}
-	return errors.Join(errs...)
+	return errors.Join(f.errs...)
 }
+
+// normal is a word as Debezium reads it.
+func normal(word string) string { return strings.ToLower(strings.TrimSpace(word)) }
 
 // Warnings are sentences about settings that are accepted but do not do what their user may
 // expect.
@@ -113,11 +136,8 @@ func (c Config) normalised() Config {
 		&c.TopicRegex, &c.TopicReplacement, &c.TracingField} {
 		*value = strings.TrimSpace(*value)
 	}
-	for _, word := range []*string{&c.OpInvalidBehavior, &c.AdditionalMissing, &c.NullBehavior,
-		&c.EmptyArrayBehavior, &c.FieldNameAdjustment,
-		&c.DecimalHandling, &c.BinaryHandling, &c.TimePrecision, &c.IntervalHandling,
-		&c.HstoreHandling, &c.TopicCase, &c.NullKey} {
-		*word = strings.ToLower(strings.TrimSpace(*word))
+	for _, w := range c.words() {
+		*w.value = normal(*w.value)
 	}
 	if c.AdditionalErrorOnMissing != nil {
 		c.AdditionalMissing = "ignore"
@@ -130,25 +150,21 @@ func (c Config) normalised() Config {
 
 // Validate returns every error of the formats, joined; each names its key.
 func (f Format) Validate() error {
-	var errs []error
-	oneOf := func(key, value string, allowed ...string) {
-		if !slices.Contains(allowed, value) {
-			errs = append(errs, fmt.Errorf("format.%s = %q: must be one of %s", key, value,
-				strings.Join(allowed, ", ")))
-		}
-	}
+	bad := faults{section: "format."}
 	formats := append([]string{"string", "json", "json+schema", "binary"},
 		slices.Sorted(maps.Keys(connect.NumberKinds))...)
-	oneOf("key", f.Key, formats...)
-	oneOf("value", f.Value, formats...)
-	oneOf("headers", f.Headers, "simple", "string", "json", "json+schema")
+	bad.oneOf("key", f.Key, strings.Join(formats, ", "))
+	bad.oneOf("value", f.Value, strings.Join(formats, ", "))
+	bad.oneOf("headers", f.Headers, "simple, string, json, json+schema")
 	for side, c := range map[string]connect.Converter{"key": f.key(), "value": f.value()} {
-		oneOf(side+".decimal.format", strings.ToUpper(cmp.Or(c.Decimals, "BASE64")), "BASE64",
-			"NUMERIC")
-		oneOf(side+".delegate", c.Delegate, "", "json", "json+schema", "string")
+		decimals := strings.ToUpper(cmp.Or(c.Decimals, "BASE64"))
+		bad.oneOf(side+".decimal.format", decimals, "BASE64, NUMERIC")
+		if c.Delegate != "" {
+			bad.oneOf(side+".delegate", c.Delegate, "json, json+schema, string")
+		}
 		if _, err := connect.CharsetOf(c.Encoding); err != nil {
-			errs = append(errs, fmt.Errorf("format.%s.encoding = %q: %w", side, c.Encoding, err))
+			bad.add("%s.encoding = %q: %w", side, c.Encoding, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(bad.errs...)
 }

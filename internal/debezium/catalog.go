@@ -3,7 +3,6 @@ package debezium
 import (
 	_ "embed"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,111 +17,98 @@ var catalogText []byte
 
 // catalog is catalog.toml.
 type catalog struct {
-	mapped     []string                   // properties that have code of their own
-	notNeeded  map[string]string          // property to why
-	prefixes   map[string]string          // of properties, to why they are not needed
-	judged     map[string]judged          // by property
-	transforms map[string]transformEffect // by class; the empty one is any other
-
-	router        []routerOption    // in the order of config.example.toml
-	handling      []routerOption    // properties of the connector that every [router] gets
-	formats       map[string]string // converter class to format
-	serverFormats map[string]string // Debezium Server's name of a format to converter class
+	Mapped        []string          `toml:"mapped"` // properties that have code of their own
+	Rules         []rule            `toml:"property"`
+	Transforms    []effect          `toml:"transform"`
+	Router        []option          `toml:"router"` // of EventRouter
+	Connector     []option          `toml:"connector"`
+	Formats       map[string]string `toml:"formats"`        // converter class to format
+	ServerFormats map[string]string `toml:"server_formats"` // Debezium Server's name to class
 }
 
-// routerOption is an option of EventRouter, or a property that every [router] gets.
-type routerOption struct {
+// rule decides about properties by their value alone.
+type rule struct {
+	Names     []string `toml:"names"`
+	Prefixes  []string `toml:"prefixes"`
+	Boolean   bool     `toml:"boolean"`   // values other than true and false are refused
+	Fine      []string `toml:"fine"`      // values that are not needed, in lower case
+	Why       string   `toml:"why"`       // fine values are not needed; all without a text below
+	Refused   string   `toml:"refused"`   // of any other value
+	Attention string   `toml:"attention"` // any other value is not needed, and to be read
+}
+
+// option is a property that a key of postrider.toml has the value of.
+type option struct {
 	Name      string   `toml:"name"`
-	Kind      string   `toml:"kind"`      // column, boolean, word, text, placement or ignored
+	Section   string   `toml:"section"`
+	Key       string   `toml:"key"`       // empty: the name
+	Kind      string   `toml:"kind"`      // see read and routerOption
 	Words     []string `toml:"words"`     // accepted, of a word
+	Default   any      `toml:"default"`   // of a property that is not in the file; nil: no setting
+	Missing   string   `toml:"missing"`   // the text about the default
 	Text      string   `toml:"text"`      // why it is ignored, or a remark
 	Attention bool     `toml:"attention"` // the remark is to be read before the first start
 }
 
-// judged is a property of which some values are not needed and the others are refused.
-type judged struct {
-	Fine    []string `toml:"fine"`    // values that are not needed, in lower case
-	Why     string   `toml:"why"`     // of those
-	Refused string   `toml:"refused"` // of any other value
+// effect is what transforms do.
+type effect struct {
+	Classes []string `toml:"classes"` // the last part; empty: any other
+	Effect  string   `toml:"effect"`
+	Instead string   `toml:"instead"`
 }
 
-type transformEffect struct {
-	Effect  string `toml:"effect"`
-	Instead string `toml:"instead"`
-}
-
-// known reads the catalog once. A mistake in it is one of ours, and every test meets it.
-var known = sync.OnceValue(func() catalog {
-	var file struct {
-		Mapped    []string `toml:"mapped"`
-		NotNeeded []struct {
-			Why      string   `toml:"why"`
-			Names    []string `toml:"names"`
-			Prefixes []string `toml:"prefixes"`
-		} `toml:"not_needed"`
-		Judged []struct {
-			Names []string `toml:"names"`
-			judged
-		} `toml:"judged"`
-		Transforms []struct {
-			Classes []string `toml:"classes"`
-			transformEffect
-		} `toml:"transform"`
-		Router        []routerOption    `toml:"router"`
-		Handling      []routerOption    `toml:"handling"`
-		Formats       map[string]string `toml:"formats"`
-		ServerFormats map[string]string `toml:"server_formats"`
-	}
-	if err := toml.Unmarshal(catalogText, &file); err != nil {
+// known reads the catalog once.
+var known = sync.OnceValue(func() (c catalog) {
+	if err := toml.Unmarshal(catalogText, &c); err != nil {
 		panic(fmt.Sprintf("debezium: catalog.toml: %v", err))
-	}
-	c := catalog{
-		mapped: file.Mapped, notNeeded: map[string]string{}, prefixes: map[string]string{},
-		judged: map[string]judged{}, transforms: map[string]transformEffect{},
-		router: file.Router, handling: file.Handling,
-		formats: file.Formats, serverFormats: file.ServerFormats,
-	}
-	for _, n := range file.NotNeeded {
-		for _, name := range n.Names {
-			c.notNeeded[name] = n.Why
-		}
-		for _, prefix := range n.Prefixes {
-			c.prefixes[prefix] = n.Why
-		}
-	}
-	for _, j := range file.Judged {
-		for _, name := range j.Names {
-			c.judged[name] = j.judged
-		}
-	}
-	for _, f := range file.Transforms {
-		for _, class := range f.Classes {
-			c.transforms[class] = f.transformEffect
-		}
 	}
 	return c
 })
 
-// withPrefix is why properties that begin like name are not needed.
-func (c catalog) withPrefix(name string) (why string, found bool) {
-	for prefix, why := range c.prefixes {
-		if strings.HasPrefix(name, prefix) {
-			return why, true
+// rule finds the rule of a property, by its name or by its longest known prefix; nil: none.
+func (c catalog) rule(name string) (found *rule) {
+	longest := 0
+	for i, r := range c.Rules {
+		if slices.Contains(r.Names, name) {
+			return &c.Rules[i]
+		}
+		for _, prefix := range r.Prefixes {
+			if strings.HasPrefix(name, prefix) && len(prefix) > longest {
+				found, longest = &c.Rules[i], len(prefix)
+			}
 		}
 	}
-	return "", false
+	return found
+}
+
+// transform finds what a transform does by the last part of its class.
+func (c catalog) transform(class string) effect {
+	class = strings.TrimSuffix(strings.TrimSuffix(class, "$Key"), "$Value")
+	for _, wanted := range []string{class, ""} {
+		for _, e := range c.Transforms {
+			if slices.Contains(e.Classes, wanted) {
+				return e
+			}
+		}
+	}
+	return effect{}
 }
 
 // nearest finds the known property that name was probably meant to be; empty if there is none.
 func (c catalog) nearest(name string) string {
-	names := slices.Concat(c.mapped, slices.Collect(maps.Keys(c.notNeeded)),
-		slices.Collect(maps.Keys(c.judged)))
-	for n := range securityOptions {
-		names = append(names, override+n)
+	names := slices.Clone(c.Mapped)
+	for _, r := range c.Rules {
+		names = append(names, r.Names...)
+	}
+	for _, o := range c.Connector {
+		names = append(names, o.Name)
+	}
+	for _, o := range securityOptions {
+		names = append(names, override+o)
 	}
 	if rest, found := strings.CutPrefix(name, "transforms."); found {
 		alias, _, _ := strings.Cut(rest, ".")
-		for _, o := range c.router {
+		for _, o := range c.Router {
 			names = append(names, "transforms."+alias+"."+o.Name)
 		}
 	}

@@ -25,14 +25,8 @@ func (t *translator) provided(v string) bool {
 // canRefer reports whether a property's value may come from a config provider: those of
 // connections, logins and certificates may. The groups in a topic replacement have the same form.
 func canRefer(name string) bool {
-	for _, prefix := range []string{"database.", override + "sasl.", override + "ssl.", override +
-		"bootstrap."} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return strings.HasPrefix(name, "transforms.") &&
-		strings.HasSuffix(name, ".route.topic.replacement")
+	return hasPrefix(name, "database.", override+"sasl.", override+"ssl.", override+"bootstrap.") ||
+		strings.HasPrefix(name, "transforms.") && strings.HasSuffix(name, ".route.topic.replacement")
 }
 
 // variable is the environment variable that is the whole value:
@@ -42,15 +36,16 @@ func (t *translator) variable(v string) (string, bool) {
 	if m == nil || m[0] != v {
 		return "", false
 	}
-	name := m[1]
-	if provider, rest, found := strings.Cut(name, ":"); found {
-		if name = strings.TrimPrefix(rest, ":"); !strings.EqualFold(provider, "env") &&
-			!strings.EqualFold(provider, "envVar") {
-			return "", false
-		}
-	} else if !t.connector.Server {
+	provider, name, found := strings.Cut(m[1], ":")
+	switch {
+	case found && !strings.EqualFold(provider, "env") && !strings.EqualFold(provider, "envVar"):
 		return "", false
+	case !found && !t.connector.Server:
+		return "", false
+	case !found:
+		name = m[1]
 	}
+	name = strings.TrimPrefix(name, ":")
 	return name, variableName.MatchString(name)
 }
 
@@ -59,27 +54,23 @@ var inURL = []string{"postgres.url"}
 
 // connection turns database.* into postgres.url.
 func (t *translator) connection() {
-	host, given := t.get("database.hostname")
-	if !given {
-		t.refuse("database.hostname", "is missing: Debezium refuses that too")
-		host = "localhost"
+	for _, name := range []string{"database.hostname", "database.dbname"} {
+		if _, given := t.get(name); !given {
+			t.refuse(name, "is missing: Debezium refuses that too")
+		}
 	}
+	host := t.value("database.hostname", "localhost")
 	if strings.Contains(host, "@") {
 		t.refuse("database.hostname", "is no host name: it contains an @")
 		host = "localhost"
 	}
-	if _, given := t.get("database.dbname"); !given {
-		t.refuse("database.dbname", "is missing: Debezium refuses that too")
-	}
-	port := t.value("database.port", "5432")
 	u := "postgres://"
+	password := t.value("database.password", "")
 	if user, given := t.get("database.user"); given {
 		u += t.urlPart(user, "DATABASE_USER")
-		if password, given := t.get("database.password"); given {
-			if name, ok := t.variable(password); ok {
-				u += ":${" + name + "}"
-				t.variables = append(t.variables, name)
-			}
+		if name, ok := t.variable(password); ok {
+			u += ":${" + name + "}"
+			t.variables = append(t.variables, name)
 		}
 		u += "@"
 	}
@@ -87,19 +78,17 @@ func (t *translator) connection() {
 	for n, h := range hosts {
 		// Of several hosts in JDBC's form the last one has its port behind it.
 		if !strings.Contains(h, ":") || strings.HasPrefix(h, "${") {
-			h = t.urlPart(h, "DATABASE_HOSTNAME") + ":" + t.urlPart(port, "DATABASE_PORT")
+			hosts[n] = t.urlPart(h, "DATABASE_HOSTNAME") + ":" +
+				t.urlPart(t.value("database.port", "5432"), "DATABASE_PORT")
 		}
-		hosts[n] = h
 	}
 	u += strings.Join(hosts, ",") + "/" + t.urlPart(t.value("database.dbname", ""), "DATABASE_NAME")
 	if query := t.urlParameters(); len(query) > 0 {
 		u += "?" + strings.Join(query, "&")
 	}
 	s := setting{"postgres", "url", u, ""}
-	if _, given := t.get("database.hostname"); given {
-		t.mapped("database.hostname", "", s)
-	}
 	t.doc.set(s)
+	t.mapGiven("database.hostname", "", s)
 	for _, name := range []string{"database.port", "database.user", "database.dbname"} {
 		if _, given := t.get(name); given {
 			t.item(name, Item{Outcome: Mapped, Settings: inURL})
@@ -110,14 +99,15 @@ func (t *translator) connection() {
 		t.item("database.sslmode", Item{
 			Outcome: Mapped, Settings: inURL, Attention: true,
 			Text: "is not in the file, so Debezium uses TLS only if the server offers it (prefer). " +
-				"postrider asks a host that is not local for a verified certificate: add sslmode=disable to " +
-				"postgres.url for a database without TLS, or sslmode=require and sslrootcert",
+				"postrider requires a verified certificate of a host that is not local: add " +
+				"sslmode=disable to postgres.url for a database without TLS, or sslmode=require and " +
+				"sslrootcert",
 		})
 	}
 }
 
 func (t *translator) databasePassword(url setting) {
-	name := "database.password"
+	const name = "database.password"
 	password, given := t.get(name)
 	if !given {
 		return
@@ -127,14 +117,14 @@ func (t *translator) databasePassword(url setting) {
 			variable + "; special characters in it are percent-encoded"})
 		return
 	}
-	t.doc.set(url.with("The password is not written here: set PGPASSWORD in the environment of " +
-		"postrider, or use url_file."))
-	i := t.item(name, Item{
-		Outcome: Mapped, Settings: []string{"PGPASSWORD"},
+	url.comment = "The password is not written here: set PGPASSWORD in the environment of " +
+		"postrider, or use url_file."
+	t.doc.set(url)
+	t.item(name, Item{
+		Outcome: Mapped, Settings: []string{"PGPASSWORD"}, Attention: true,
 		Text: "is never copied: set PGPASSWORD in the environment of postrider, write it to " +
 			"~/.pgpass, or put the whole URL into a file (postgres.url_file)",
 	})
-	i.attend()
 }
 
 // urlPart escapes a part of a URL; a value of a config provider becomes an environment variable.
@@ -149,46 +139,36 @@ func (t *translator) urlPart(v, variable string) string {
 }
 
 // urlParameters are libpq's names of the driver's options.
-func (t *translator) urlParameters() []string {
-	var query []string
-	for _, p := range []struct{ property, parameter, text string }{
-		{"database.sslmode", "sslmode", ""},
-		{"database.sslrootcert", "sslrootcert", ""},
-		{"database.sslcert", "sslcert", ""},
-		{"database.sslkey", "sslkey", "must be PEM: convert a key in PKCS-8 DER with openssl pkcs8 " +
-			"-inform DER -outform PEM -nocrypt"},
-	} {
-		v, given := t.get(p.property)
-		if !given {
+func (t *translator) urlParameters() (query []string) {
+	if t.is("database.sslmode", "prefer") || t.is("database.sslmode", "allow") {
+		t.item("database.sslmode", Item{
+			Outcome: Mapped, Settings: []string{"postgres.url: without sslmode"}, Attention: true,
+			Text: "postrider never goes on without TLS by itself: it requires a verified certificate " +
+				"of a host that is not local. Add sslmode=disable to postgres.url for a database without TLS",
+		})
+	}
+	for _, name := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey"} {
+		property, text := "database."+name, ""
+		v, given := t.get(property)
+		if _, left := t.left[property]; !given || !left {
 			continue
 		}
-		parameter := p.parameter + "=" + t.urlPart(v, strings.ToUpper(strings.ReplaceAll(p.property, ".",
-			"_")))
 		switch {
-		case p.parameter == "sslmode" && (strings.EqualFold(v, "prefer") ||
-			strings.EqualFold(v, "allow")):
-			t.item(p.property, Item{
-				Outcome: Mapped, Settings: []string{"postgres.url: without sslmode"},
-				Text: "postrider never goes on without TLS by itself: it asks a host that is not local for " +
-					"a verified certificate. Add sslmode=disable to postgres.url for a database without TLS",
-				Attention: true,
-			})
-			continue
-		case p.parameter == "sslmode" && v != strings.ToLower(v):
-			parameter = strings.ToLower(parameter)
+		case name == "sslmode" && !reference.MatchString(v):
+			v = strings.ToLower(v)
+		case name == "sslkey":
+			text = "must be PEM: convert a key in PKCS-8 DER with openssl pkcs8 -inform DER -outform PEM " +
+				"-nocrypt"
 		}
+		parameter := name + "=" + t.urlPart(v, "DATABASE_"+strings.ToUpper(name))
 		query = append(query, parameter)
-		t.item(p.property, Item{
-			Outcome: Mapped, Settings: []string{"postgres.url: " + parameter}, Text: p.text,
-			Attention: p.text != "",
+		t.item(property, Item{
+			Outcome: Mapped, Settings: []string{"postgres.url: " + parameter}, Text: text,
+			Attention: text != "",
 		})
 	}
-	if _, given := t.get("database.sslpassword"); given {
-		t.item("database.sslpassword", Item{
-			Outcome: NotNeeded, Attention: true,
-			Text: "postrider reads a key without a password: decrypt it into a file that only postrider " +
-				"may read (openssl pkey -in KEY -out FILE), and name that as sslkey in postgres.url",
-		})
-	}
+	t.given("database.sslpassword", "postrider reads a key without a password: decrypt it into a "+
+		"file that only postrider may read (openssl pkey -in KEY -out FILE), and name that as sslkey "+
+		"in postgres.url").attend()
 	return query
 }

@@ -10,16 +10,13 @@ const jsonConverter = "org.apache.kafka.connect.json.JsonConverter"
 // format finds a converter by its class, in full or, as Kafka Connect's plugin aliases go, by its
 // last part.
 func format(class string) string {
-	if f, ok := known().formats[class]; ok {
+	if f, ok := known().Formats[class]; ok {
 		return f
-	}
-	if strings.Contains(class, ".") {
-		return ""
 	}
 	if class == "ByteArrayConverter" {
 		return "binary"
 	}
-	for full, f := range known().formats {
+	for full, f := range known().Formats {
 		simple := simpleName(full)
 		if simple == class || strings.TrimSuffix(simple, "Converter") == class {
 			return f
@@ -28,218 +25,189 @@ func format(class string) string {
 	return ""
 }
 
-func (t *translator) converters() {
-	t.formats[0] = t.converter("key", t.options.KeyConverter)
-	t.formats[1] = t.converter("value", t.options.ValueConverter)
-	t.formats[2] = t.headerConverter()
+// takes reports whether postrider has a format for keys, values or headers.
+func takes(part, format string) bool {
+	if part == "header" {
+		return slices.Contains([]string{"simple", "string", "json", "json+schema"}, format)
+	}
+	return format != "" && format != "simple"
 }
 
-// converter maps the converter of keys or values and returns the format, empty if it has none.
+// formatSetting is the format of a part, or with an option of its converter that option.
+func formatSetting(part, option string, value any) setting {
+	switch {
+	case option != "":
+		part += "." + option
+	case part == "header":
+		part = "headers"
+	}
+	return setting{"format", part, value, ""}
+}
+
+func (t *translator) converters() {
+	t.formats = [3]string{
+		t.converter("key", t.external.KeyConverter), t.converter("value", t.external.ValueConverter),
+		t.converter("header", "simple"),
+	}
+}
+
+// converter maps the converter of keys, values or headers and returns the format, empty if it has
+// none.
 func (t *translator) converter(part, fromWorker string) string {
 	name := part + ".converter"
 	class, given := t.get(name)
 	if !given {
-		t.ignoredOptions(part)
+		for _, option := range t.below(name + ".") {
+			t.notNeeded(option, "Kafka Connect ignores it as well: without "+name+" in the file "+
+				"the worker's converter is used with the worker's options").attend()
+		}
 		return t.assumedConverter(part, fromWorker)
 	}
 	f := format(class)
-	if f == "" || f == "simple" {
+	if !takes(part, f) {
 		t.refuse(name, unknownConverter(class, part))
-		t.refuseBelow(part+".converter.", "belongs to a converter that postrider does not have")
+		t.refuseBelow(name+".", "belongs to a converter that postrider does not have")
 		return ""
 	}
 	if f == "json+schema" {
-		f = t.jsonFormat(part)
+		f = t.jsonFormat(name, "the format with schemas", "the format without schemas",
+			func(f string) setting { return formatSetting(part, "", f) })
 	}
-	t.mapped(name, "", setting{"format", part, f, ""})
-	switch f {
-	case "json", "json+schema":
+	t.mapped(name, "", formatSetting(part, "", f))
+	switch {
+	case part == "header":
+		t.headerOptions()
+	case f == "json", f == "json+schema":
 		t.jsonOptions(part)
-	case "string":
+	case f == "string":
 		t.encoding(part)
-	case "binary":
+	case f == "binary":
 		t.delegate(part)
 	}
 	t.commonOptions(part)
 	return f
 }
 
-// jsonFormat reads schemas.enable, which is on unless it is turned off.
-func (t *translator) jsonFormat(part string) string {
-	name := part + ".converter.schemas.enable"
-	on, ok := t.boolean(name, true)
-	if !ok {
-		return "json"
+// jsonFormat reads schemas.enable of a converter, which is on unless it is turned off.
+func (t *translator) jsonFormat(name, with, without string, set func(f string) setting) string {
+	option := name + ".schemas.enable"
+	f, text := "json+schema", with
+	if on, ok := t.boolean(option, true); !on || !ok {
+		f, text = "json", without
 	}
-	f, text := "json", "the format without schemas"
-	if on {
-		f, text = "json+schema", "the format with schemas"
-	}
-	if _, given := t.get(name); given {
-		key := part
-		if part == "header" {
-			key = "headers"
-		}
-		t.mapped(name, text, setting{"format", key, f, ""})
-	}
+	t.mapGiven(option, text, set(f))
 	return f
 }
 
 func (t *translator) jsonOptions(part string) {
 	name := part + ".converter.decimal.format"
-	if v, given := t.get(name); given {
-		if v = strings.ToUpper(v); v == "BASE64" || v == "NUMERIC" {
-			t.mapped(name, "", setting{"format", part + ".decimal.format", v, ""})
-		} else {
-			t.refuse(name, "is neither BASE64 nor NUMERIC: Kafka Connect refuses it too")
-		}
+	switch v := strings.ToUpper(t.value(name, "BASE64")); v {
+	case "BASE64", "NUMERIC":
+		t.mapGiven(name, "", formatSetting(part, "decimal.format", v))
+	default:
+		t.refuse(name, "is neither BASE64 nor NUMERIC: Kafka Connect refuses it too")
 	}
 	name = part + ".converter.replace.null.with.default"
 	if v, ok := t.boolean(name, true); ok {
-		s := setting{"format", part + ".replace.null.with.default", v, ""}
+		s := formatSetting(part, "replace.null.with.default", v)
 		t.doc.set(s) // on in Connect, off in postrider
-		if _, given := t.get(name); given {
-			t.mapped(name, "", s)
-		}
+		t.mapGiven(name, "", s)
 	}
 }
 
 func (t *translator) encoding(part string) {
 	name := part + ".converter.converter.encoding"
-	if v, given := t.get(name); given {
-		t.mapped(name, "", setting{"format", part + ".encoding", v, ""})
-	}
-	name = part + ".converter.encoding"
-	if _, given := t.get(name); given {
-		t.notNeeded(name, "has no effect in Kafka Connect either: its StringConverter reads "+
-			part+".converter.converter.encoding").attend()
-	}
+	t.mapGiven(name, "", formatSetting(part, "encoding", t.value(name, "")))
+	t.given(part+".converter.encoding", "has no effect in Kafka Connect either: its StringConverter "+
+		"reads "+name).attend()
 }
 
 // delegate maps the converter to which Debezium's binary converter passes everything but bytes.
 func (t *translator) delegate(part string) {
 	name := part + ".converter.delegate.converter.type"
 	class, given := t.get(name)
-	if !given {
-		return
-	}
-	f := format(class)
-	switch f {
-	case "json+schema":
-		option := name + ".schemas.enable"
-		if on, ok := t.boolean(option, true); ok {
-			if !on {
-				f = "json"
-			}
-			if _, given := t.get(option); given {
-				t.mapped(option, "", setting{"format", part + ".delegate", f, ""})
-			}
-		}
-	case "string":
+	set := func(f string) setting { return formatSetting(part, "delegate", f) }
+	switch f := format(class); {
+	case !given:
+	case f == "json+schema":
+		t.mapped(name, "", set(t.jsonFormat(name, "", "", set)))
+	case f == "string":
+		t.mapped(name, "", set(f))
 	default:
 		t.refuse(name, "postrider's delegates are JsonConverter and StringConverter: name one of "+
 			"them, or none")
-		return
 	}
-	t.mapped(name, "", setting{"format", part + ".delegate", f, ""})
+}
+
+// harmless are options of converters without an effect on what they write.
+var harmless = []string{
+	"schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default",
+	"converter.encoding", "encoding", "converter.type", "plugin.version", "schema.registry.url",
+	"schema.registry.basic.auth.user.info", "delegate.converter.type",
+	"delegate.converter.type.schemas.cache.size",
 }
 
 // commonOptions makes the items of the converter's other options.
 func (t *translator) commonOptions(part string) {
 	prefix := part + ".converter."
 	for _, name := range t.below(prefix) {
-		switch option := strings.TrimPrefix(name, prefix); option {
-		case "schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default",
-			"converter.encoding", "encoding",
-			"converter.type", "plugin.version", "schema.registry.url",
-			"schema.registry.basic.auth.user.info",
-			"delegate.converter.type", "delegate.converter.type.schemas.cache.size":
+		if slices.Contains(harmless, strings.TrimPrefix(name, prefix)) {
 			t.notNeeded(name, "has no effect on what this converter writes")
-		default:
-			t.refuse(name, "is no option of this converter that postrider knows: remove it, or compare "+
+		} else {
+			t.refuse(name, "is no option of this converter that postrider has: remove it, or compare "+
 				"the records first (postrider audit)")
 		}
 	}
 }
 
-func (t *translator) ignoredOptions(part string) {
-	for _, name := range t.below(part + ".converter.") {
-		t.notNeeded(name, "Kafka Connect ignores it as well: without "+part+".converter in the file "+
-			"the worker's converter is used with the worker's options").attend()
-	}
-}
-
 // assumedConverter maps the converter of the worker, for a connector that names none.
 func (t *translator) assumedConverter(part, fromWorker string) string {
-	name := part + ".converter"
-	flag := "--" + part + "-converter"
-	if fromWorker == "" {
-		t.doc.set(setting{"format", part + ".replace.null.with.default", true, ""})
-		t.mapped(name, "is not in the file, so the worker's own converter counts: look at "+name+
-			" in its properties. Assumed is JsonConverter "+
-			"with schemas, as in Kafka Connect's samples. If that is wrong every record changes: say it "+
-			"with "+flag, setting{"format", part, "json+schema", ""}).attend()
-		return "json+schema"
-	}
-	f := fromWorker
-	switch f {
-	case "string", "json", "json+schema", "binary":
-	default:
-		if f = format(fromWorker); f == "" || f == "simple" {
+	name, flag := part+".converter", "--"+part+"-converter"
+	f, text, assumed := fromWorker, "the worker's, by "+flag, fromWorker == ""
+	switch {
+	case part == "header":
+		text = "is not in the file: Kafka Connect's default, SimpleHeaderConverter, unless the worker " +
+			"has another"
+	case assumed:
+		f, text = "json+schema", "is not in the file, so the worker's own converter counts: look at "+
+			name+" in its properties. Assumed is JsonConverter with schemas, as in Kafka Connect's "+
+			"samples. If that is wrong every record changes: name it with "+flag
+	case !slices.Contains([]string{"string", "json", "json+schema", "binary"}, f):
+		if f = format(fromWorker); !takes(part, f) {
 			t.refuse(name, flag+": "+unknownConverter(fromWorker, part))
 			return ""
 		}
 	}
 	if strings.HasPrefix(f, "json") {
-		t.doc.set(setting{"format", part + ".replace.null.with.default", true, ""})
+		t.doc.set(formatSetting(part, "replace.null.with.default", true))
 	}
-	t.mapped(name, "the worker's, by "+flag, setting{"format", part, f, ""})
+	t.mapped(name, text, formatSetting(part, "", f)).Attention = assumed
 	return f
 }
 
-func (t *translator) headerConverter() string {
-	name := "header.converter"
-	class, given := t.get(name)
-	if !given {
-		t.ignoredOptions("header")
-		t.mapped(name, "is not in the file: Kafka Connect's default, SimpleHeaderConverter, unless "+
-			"the worker has another", setting{"format", "headers", "simple", ""})
-		return "simple"
-	}
-	f := format(class)
-	if !slices.Contains([]string{"simple", "string", "json", "json+schema"}, f) {
-		t.refuse(name, unknownConverter(class, "header"))
-		t.refuseBelow("header.converter.", "belongs to a converter that postrider does not have")
-		return ""
-	}
-	if f == "json+schema" {
-		f = t.jsonFormat("header")
-	}
-	t.mapped(name, "", setting{"format", "headers", f, ""})
-	for option, harmless := range map[string]string{
-		"decimal.format": "BASE64", "replace.null.with.default": "true", "converter.encoding": "UTF-8",
-		"encoding": "UTF-8",
+// headerOptions refuses options that postrider has for keys and values only.
+func (t *translator) headerOptions() {
+	for _, o := range [][2]string{
+		{"decimal.format", "BASE64"}, {"replace.null.with.default", "true"},
+		{"converter.encoding", "UTF-8"}, {"encoding", "UTF-8"},
 	} {
-		name := "header.converter." + option
-		if v, given := t.get(name); given && !strings.EqualFold(v, harmless) {
+		name := "header.converter." + o[0]
+		if v := t.value(name, o[1]); !strings.EqualFold(v, o[1]) {
 			t.refuse(name, "postrider has this option for keys and values only: remove it, or place the "+
 				"column in the value")
 		}
 	}
-	t.commonOptions("header")
-	return f
 }
 
 // unknownConverter is the text about a converter that postrider does not have.
 func unknownConverter(class, part string) string {
-	what := simpleName(class) + " is not among postrider's converters"
-	switch lower := strings.ToLower(class); {
-	case strings.Contains(lower, "cloudevents"):
+	what, lower := simpleName(class)+" is not among postrider's converters", strings.ToLower(class)
+	has := func(word string) bool { return strings.Contains(lower, word) }
+	switch {
+	case has("cloudevents"):
 		return what + ": CloudEvents are not made. Write the envelope into the payload column, or " +
 			"keep the type and source as headers with table.fields.additional.placement"
-	case strings.Contains(lower, "avro"), strings.Contains(lower, "protobuf"),
-		strings.Contains(lower, "jsonschema"), strings.Contains(lower, "registry"),
-		strings.Contains(lower, "glue"):
+	case slices.ContainsFunc([]string{"avro", "protobuf", "jsonschema", "registry", "glue"}, has):
 		return what + ": it needs a schema registry. Let the application write the encoded bytes into " +
 			"a bytea payload and use ByteArrayConverter (format.value = \"binary\"), or move the " +
 			"consumers to JsonConverter or StringConverter while Debezium still runs"

@@ -2,26 +2,23 @@
 // Outbox Event Router: every property is mapped to a key of postrider.toml, not needed, or
 // refused.
 //
-// It connects to nothing, and of other packages it knows only the names of their keys. No value
+// It connects to nothing, and of other packages it has only the names of their keys. No value
 // that may be a secret leaves it: passwords become references to the environment or to files.
 //
 //	debezium.go        Translate: every property of a connector
 //	items.go           what becomes of a property: mapped, not needed, refused
-//	catalog.go         catalog.toml: properties, transforms and converters as data
-//	parse.go           Parse: which kind of file it is
-//	parsejson.go       JSON, as Kafka Connect answers it
+//	catalog.go         catalog.toml: the properties that need no code, transforms and converters
+//	parse.go           Parse: which kind of file it is, and JSON as Kafka Connect answers it
 //	parseproperties.go a properties file
 //	parsestrimzi.go    a KafkaConnector of Strimzi
-//	option.go          connector.class, and the properties of the catalog
 //	connection.go      database.*
 //	security.go        TLS and SASL
-//	slot.go            slot, publication and snapshot
-//	tables.go          which tables are captured
-//	column.go          lists of columns
+//	slot.go            slot, snapshot and heartbeats
+//	tables.go          which tables and columns are captured
 //	transform.go       the chain of transforms
 //	route.go           the EventRouter
 //	converter.go       key, value and header converters
-//	producer.go        producer.override.*
+//	producer.go        producer.override.*, and the creation of topics
 //	offset.go          a stored offset
 //	pattern.go         Debezium's lists of regular expressions
 //	toml.go            the file that is written
@@ -53,8 +50,7 @@ type Options struct {
 	// Match. nil: only lists of literal names can be resolved.
 	Tables func(pattern string) ([]string, error)
 	// KeyConverter and ValueConverter are the worker's, for a connector that names none: a class, or
-	// a format of postrider. Empty: the translation assumes JsonConverter with schemas, with an item
-	// about it.
+	// a format of postrider. Empty: JsonConverter with schemas, with an item about it.
 	KeyConverter, ValueConverter string
 	// TopicPrefix is for a connector without topic.prefix. Empty: DefaultTopicPrefix, with an item
 	// about it.
@@ -80,7 +76,7 @@ const (
 // Item is one property of the connector and what becomes of it. It never contains a secret.
 type Item struct {
 	Property string  `json:"property"` // as it stands in the file
-	Outcome  Outcome `json:"outcome"`  //
+	Outcome  Outcome `json:"outcome"`
 	// Settings are keys of postrider.toml with their values: `slot.name = 'outbox'`.
 	Settings  []string `json:"settings,omitempty"`
 	Text      string   `json:"text,omitempty"`      // why, or what to do
@@ -91,12 +87,9 @@ type Item struct {
 // Translation is the result for one connector.
 type Translation struct {
 	// Items has one item per property and those with Default set, in the order of the names.
-	Items []Item
-	// Variables are the environment variables that the TOML refers to.
-	Variables []string
-
-	// Columns are those that the routers read, in their tables.
-	Columns []Column
+	Items     []Item
+	Variables []string // environment variables that the TOML refers to
+	Columns   []Column // that the routers read, in their tables
 
 	doc document
 }
@@ -113,25 +106,21 @@ type Column struct {
 // Reject refuses what is mapped to a key of postrider.toml: only the program that reads the key
 // can judge its value. A key that comes from a default gets an item.
 func (t *Translation) Reject(key, why string) {
-	at := slices.IndexFunc(t.Items, func(i Item) bool {
-		return slices.ContainsFunc(i.Settings, func(s string) bool {
-			return strings.HasPrefix(s, key+" = ")
-		})
-	})
-	if at < 0 {
-		t.Items = append(t.Items, Item{Property: key, Outcome: Refused, Text: why, Default: true})
-		return
+	for n, i := range t.Items {
+		for _, s := range i.Settings {
+			if strings.HasPrefix(s, key+" = ") {
+				t.Items[n].Outcome, t.Items[n].Text, t.Items[n].Settings = Refused, why, nil
+				return
+			}
+		}
 	}
-	t.Items[at].Outcome, t.Items[at].Text, t.Items[at].Settings = Refused, why, nil
+	t.Items = append(t.Items, Item{Property: key, Outcome: Refused, Text: why, Default: true})
 }
 
 // Refused lists the items that stand in the way.
-func (t *Translation) Refused() []Item { return t.with(Refused) }
-
-func (t *Translation) with(o Outcome) []Item {
-	var items []Item
+func (t *Translation) Refused() (items []Item) {
 	for _, i := range t.Items {
-		if i.Outcome == o {
+		if i.Outcome == Refused {
 			items = append(items, i)
 		}
 	}
@@ -139,10 +128,9 @@ func (t *Translation) with(o Outcome) []Item {
 }
 
 // Count is the number of properties of the file with an outcome.
-func (t *Translation) Count(o Outcome) int {
-	n := 0
-	for _, i := range t.with(o) {
-		if !i.Default {
+func (t *Translation) Count(o Outcome) (n int) {
+	for _, i := range t.Items {
+		if i.Outcome == o && !i.Default {
 			n++
 		}
 	}
@@ -154,28 +142,20 @@ func (t *Translation) TOML() []byte { return t.doc.render(t.Variables) }
 
 // Translate makes an item of each property.
 func Translate(c Connector, o Options) *Translation {
-	t := &translator{connector: c, options: o, left: map[string]string{}}
-	maps.Copy(t.left, c.Properties)
-	t.class()
-	t.converters()
-	t.transforms()
-	t.tables()
-	t.routers()
-	t.connection()
-	t.slot()
-	t.snapshot()
-	t.heartbeats()
-	t.producer()
-	t.exactlyOnce()
-	t.topics()
-	t.columns()
-	t.rest()
+	t := &translator{connector: c, external: o, left: maps.Clone(c.Properties),
+		hidden: map[string]bool{}}
+	for _, step := range []func(){
+		t.class, t.converters, t.transforms, t.tables, t.routers, t.connection, t.slot, t.snapshot,
+		t.heartbeats, t.producer, t.exactlyOnce, t.topics, t.columnLists, t.rest,
+	} {
+		step()
+	}
 	slices.SortStableFunc(t.items, func(a, b Item) int {
 		return strings.Compare(a.Property, b.Property)
 	})
 	slices.Sort(t.variables)
 	return &Translation{
-		Items: t.items, Variables: slices.Compact(t.variables), Columns: t.readColumns(), doc: t.doc,
+		Items: t.items, Variables: slices.Compact(t.variables), Columns: t.columns(), doc: t.doc,
 	}
 }
 
@@ -183,7 +163,7 @@ func Translate(c Connector, o Options) *Translation {
 // two.
 type translator struct {
 	connector Connector
-	options   Options
+	external  Options // what the file does not contain
 	left      map[string]string
 	items     []Item
 	hidden    map[string]bool // names that may be a part of a secret
@@ -196,17 +176,29 @@ type translator struct {
 	formats  [3]string  // of key, value and headers
 }
 
-// get is a property's value without blanks around it; blanks count only in texts, which do not use
-// it.
-func (t *translator) get(name string) (string, bool) {
-	v, ok := t.connector.Properties[name]
-	return strings.TrimSpace(v), ok
+// class checks what kind of connector this is.
+func (t *translator) class() {
+	const name = "connector.class"
+	class, given := t.get(name)
+	switch simple := simpleName(class); {
+	case !given:
+		t.refuse(name, "is missing: it is not a connector's configuration, or not all of it")
+	case simple == "PostgresConnector":
+		t.notNeeded(name, "what postrider is")
+	case strings.Contains(class, "debezium"):
+		t.refuse(name, simple+" is for another database: postrider relays PostgreSQL's outbox tables")
+	default:
+		t.refuse(name, simple+" is not Debezium's connector for PostgreSQL "+
+			"(io.debezium.connector.postgresql.PostgresConnector)")
+	}
+	if t.skips("c") {
+		t.refuse("skipped.operations", "skips inserts, which are all that an outbox has: the "+
+			"connector publishes nothing")
+	}
+	t.given("skipped.operations", "concerns updates and deletes, which never leave the server")
 }
 
-// value is get with a default.
-func (t *translator) value(name, otherwise string) string {
-	if v, ok := t.get(name); ok {
-		return v
-	}
-	return otherwise
+// skips reports whether the connector leaves out an operation: c, u or d.
+func (t *translator) skips(operation string) bool {
+	return slices.Contains(list(t.value("skipped.operations", "")), operation)
 }

@@ -227,7 +227,7 @@ func TestTranslate_FindsTheTables(t *testing.T) {
 		"routed names": {map[string]string{
 			"predicates": "p", "predicates.p.type": "x.TopicNameMatches",
 			"predicates.p.pattern": "outbox.event.*", "transforms.outbox.predicate": "p",
-		}, Options{}, "", "pg.public.outbox, not with the one",
+		}, Options{}, "", "pg.public.outbox, not to the one",
 			"transforms.outbox.predicate"},
 		"not a tombstone": {map[string]string{
 			"predicates": "p", "predicates.p.type": "RecordIsTombstone", "transforms.outbox.predicate": "p",
@@ -339,19 +339,18 @@ func TestTranslate_NamesEachTransformWithItsEffect(t *testing.T) {
 
 func TestTranslate_KeepsSecretsOfEveryPlace(t *testing.T) {
 	for property, value := range map[string]string{
-		"database.password":                       "c4n4ry",
-		"database.hostname":                       "me:c4n4ry@db",
-		"database.sslpassword":                    "c4n4ry",
-		"database.pasword":                        "c4n4ry",
-		"heartbeat.action.query":                  "SELECT 'c4n4ry'",
-		"database.initial.statements":             "SELECT 'c4n4ry'",
-		"my.secret.token":                         "c4n4ry",
-		"value.converter.basic.auth.user.info":    "u:c4n4ry",
-		"producer.override.ssl.keystore.key":      "c4n4ry",
-		"producer.override.ssl.keystore.password": "c4n4ry",
-		"producer.override.ssl.key.password":      "c4n4ry",
-		"producer.override.sasl.jaas.config": "x required username=\"u\" " +
-			"password=\"c4n4ry\";",
+		"database.password":                                             "c4n4ry",
+		"database.hostname":                                             "me:c4n4ry@db",
+		"database.sslpassword":                                          "c4n4ry",
+		"database.pasword":                                              "c4n4ry",
+		"heartbeat.action.query":                                        "SELECT 'c4n4ry'",
+		"database.initial.statements":                                   "SELECT 'c4n4ry'",
+		"my.secret.token":                                               "c4n4ry",
+		"value.converter.basic.auth.user.info":                          "u:c4n4ry",
+		"producer.override.ssl.keystore.key":                            "c4n4ry",
+		"producer.override.ssl.keystore.password":                       "c4n4ry",
+		"producer.override.ssl.key.password":                            "c4n4ry",
+		"producer.override.sasl.jaas.config":                            "x required username=\"u\" password=\"c4n4ry\";",
 		"producer.override.sasl.oauthbearer.client.secret":              "c4n4ry",
 		"signal.consumer.sasl.jaas.config":                              "c4n4ry",
 		"schema.history.internal.producer.sasl.jaas.config":             "c4n4ry",

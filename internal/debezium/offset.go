@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,6 +22,7 @@ type Offset struct {
 	Snapshot bool   // of the last row of a snapshot: nothing of the stream was published yet
 }
 
+// storedOffset is an offset as Debezium writes it.
 type storedOffset struct {
 	LSN    *uint64 `json:"lsn"`
 	TxID   uint64  `json:"txId"`
@@ -33,77 +35,71 @@ type storedOffset struct {
 	Incremental       string `json:"incremental_snapshot_collections"`
 }
 
-type storedOffsets struct {
-	Offsets []struct {
-		Partition struct {
-			Server string `json:"server"`
-		} `json:"partition"`
-		Offset *storedOffset `json:"offset"`
-	} `json:"offsets"`
-}
-
 // ParseOffset reads the answer of GET /connectors/NAME/offsets, a single offset from the topic of
 // offsets, or the file that Debezium Server and standalone workers keep.
-func ParseOffset(data []byte) (Offset, error) {
+func ParseOffset(data []byte) (none Offset, err error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
-		return Offset{}, errors.New("nothing in it: give what GET /connectors/NAME/offsets answers")
+		return none, errors.New("nothing in it: give what GET /connectors/NAME/offsets answers")
 	}
 	if bytes.HasPrefix(data, serialized) {
-		var err error
 		if data, err = inFile(data); err != nil {
-			return Offset{}, err
+			return none, err
 		}
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {
-		return Offset{}, fmt.Errorf("not the JSON of offsets: %w", err)
+		return none, fmt.Errorf("not the JSON of offsets: %w", err)
 	}
 	if members["offsets"] == nil {
 		var alone storedOffset
 		if err := json.Unmarshal(data, &alone); err != nil {
-			return Offset{}, fmt.Errorf("not an offset of Debezium's PostgreSQL connector: %w", err)
+			return none, fmt.Errorf("not an offset of Debezium's PostgreSQL connector: %w", err)
 		}
 		return alone.offset("")
 	}
-	var all storedOffsets
-	if err := json.Unmarshal(data, &all); err != nil {
-		return Offset{}, fmt.Errorf("not the offsets of Debezium's PostgreSQL connector: %w", err)
+	var all []struct {
+		Partition struct {
+			Server string `json:"server"`
+		} `json:"partition"`
+		Offset *storedOffset `json:"offset"`
 	}
-	switch len(all.Offsets) {
-	case 0:
-		return Offset{}, errNoOffset
-	case 1:
-	default:
+	if err := json.Unmarshal(members["offsets"], &all); err != nil {
+		return none, fmt.Errorf("not the offsets of Debezium's PostgreSQL connector: %w", err)
+	}
+	switch {
+	case len(all) == 0:
+		return none, errNoOffset
+	case len(all) > 1:
 		var servers []string
-		for _, o := range all.Offsets {
+		for _, o := range all {
 			servers = append(servers, fmt.Sprintf("%q", o.Partition.Server))
 		}
-		return Offset{}, fmt.Errorf("several offsets, of the servers %s: give the one object of the "+
+		return none, fmt.Errorf("several offsets, of the servers %s: give the one object of the "+
 			"connector that used the slot", strings.Join(servers, ", "))
+	case all[0].Offset == nil:
+		return none, errors.New("the offset is null: it was reset")
 	}
-	if all.Offsets[0].Offset == nil {
-		return Offset{}, errors.New("the offset is null: it was reset")
-	}
-	return all.Offsets[0].Offset.offset(all.Offsets[0].Partition.Server)
+	return all[0].Offset.offset(all[0].Partition.Server)
 }
 
-func (s *storedOffset) offset(server string) (Offset, error) {
-	switch s.Type {
-	case "", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "MESSAGE", "BEGIN", "COMMIT":
-	default:
-		return Offset{}, fmt.Errorf("messageType %q is none that Debezium's PostgreSQL connector is "+
-			"known to write", s.Type)
-	}
+var messageTypes = []string{
+	"", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "MESSAGE", "BEGIN", "COMMIT",
+}
+
+func (s *storedOffset) offset(server string) (none Offset, err error) {
 	running := s.Snapshot != nil && s.Snapshot != false && s.Snapshot != "false"
 	switch {
+	case !slices.Contains(messageTypes, s.Type):
+		return none, fmt.Errorf("messageType %q is none that Debezium's PostgreSQL connector is known "+
+			"to write", s.Type)
 	case s.LSN == nil || *s.LSN == 0:
-		return Offset{}, errors.New("no lsn in it: not an offset of Debezium's PostgreSQL connector")
+		return none, errors.New("no lsn in it: not an offset of Debezium's PostgreSQL connector")
 	case running && !s.LastOfSnapshot && !s.SnapshotCompleted:
-		return Offset{}, errors.New("the connector was stopped within its snapshot: let it complete, " +
-			"or publish the rows with [snapshot]")
+		return none, errors.New("the connector was stopped within its snapshot: let it complete, or " +
+			"publish the rows with [snapshot]")
 	case s.Incremental != "":
-		return Offset{}, errors.New("the connector was stopped within an incremental snapshot: let it " +
+		return none, errors.New("the connector was stopped within an incremental snapshot: let it " +
 			"complete, or end it with a signal, then stop the connector")
 	}
 	return Offset{
@@ -120,23 +116,16 @@ var serialized = []byte{0xac, 0xed, 0, 5}
 
 // inFile finds the offset among the serialized keys and values of a file: all of them are JSON,
 // and only an offset has an lsn.
-func inFile(data []byte) ([]byte, error) {
-	var found []byte
-	for rest := data; ; {
-		i := bytes.IndexByte(rest, '{')
-		if i < 0 {
-			break
-		}
+func inFile(rest []byte) (found []byte, err error) {
+	for i := bytes.IndexByte(rest, '{'); i >= 0; i = bytes.IndexByte(rest, '{') {
 		rest = rest[i:]
 		var document json.RawMessage
-		var o struct {
-			LSN *uint64 `json:"lsn"`
-		}
 		if json.NewDecoder(bytes.NewReader(rest)).Decode(&document) != nil {
 			rest = rest[1:]
 			continue
 		}
 		rest = rest[len(document):]
+		var o storedOffset
 		if json.Unmarshal(document, &o) != nil || o.LSN == nil {
 			continue
 		}

@@ -11,8 +11,7 @@ import (
 func TestParse_KnowsTheKindByTheContent(t *testing.T) {
 	const class = "io.debezium.connector.postgresql.PostgresConnector"
 	for name, file := range map[string]string{
-		"bare": `{"connector.class": "` + class +
-			`", "tasks.max": 1, "slot.failover": true}`,
+		"bare": `{"connector.class": "` + class + `", "tasks.max": 1, "slot.failover": true}`,
 		"with name": `{"name": "n", "config": {"connector.class": "` + class +
 			`", "tasks.max": "1", "slot.failover": "true"}}`,
 		"byte order mark": "\xEF\xBB\xBF" + `{"connector.class": "` + class +

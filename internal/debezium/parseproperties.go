@@ -11,16 +11,21 @@ import (
 
 var lineNumber = regexp.MustCompile(`[Ll]ine (\d+)`)
 
+// notValid is the error of a parser without the text that it quotes.
+func notValid(format string, err error) error {
+	if m := lineNumber.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("line %s: not valid %s", m[1], format)
+	}
+	return errors.New("not valid " + format)
+}
+
 // parseProperties reads Java properties: of a standalone worker's connector, or of Debezium
 // Server.
 func parseProperties(data []byte) (Connector, error) {
 	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 	p, err := loader.LoadBytes(data)
 	if err != nil {
-		if m := lineNumber.FindStringSubmatch(err.Error()); m != nil {
-			return Connector{}, fmt.Errorf("line %s: not valid Java properties", m[1])
-		}
-		return Connector{}, errors.New("not valid Java properties")
+		return Connector{}, notValid("Java properties", err)
 	}
 	flat := p.Map()
 	for name := range flat {
@@ -28,9 +33,14 @@ func parseProperties(data []byte) (Connector, error) {
 			return serverConnector(flat)
 		}
 	}
-	c := Connector{Name: flat["name"], Properties: flat, wraps: true}
-	return c, c.check()
+	return Connector{Name: flat["name"], Properties: flat, wraps: true}, nil
 }
+
+// profile is how the name of a property of one of Quarkus's profiles begins.
+var profile = regexp.MustCompile(`^%[a-z]+\.`)
+
+// unescape undoes the escapes of Quarkus for a dollar sign.
+var unescape = strings.NewReplacer(`\${`, "${", "$${", "${", `\\${`, "${")
 
 // serverConnector turns Debezium Server's configuration into that of a connector. Its sink and its
 // formats become what Kafka Connect would have, with the defaults of the server.
@@ -38,27 +48,22 @@ func serverConnector(flat map[string]string) (Connector, error) {
 	c := Connector{
 		Server: true, Properties: map[string]string{}, written: map[string]string{}, wraps: true,
 	}
-	profile := regexp.MustCompile(`^%[a-z]+\.`)
 	for written, v := range flat {
-		name := connectName(written)
 		if profile.MatchString(written) {
-			return Connector{}, fmt.Errorf("%s belongs to a profile: keep the lines of one profile, "+
-				"without its name", written)
+			return c, fmt.Errorf("%s belongs to a profile: keep the lines of one profile, without its name",
+				written)
 		}
-		if other, twice := c.written[name]; twice {
-			return Connector{}, fmt.Errorf("%s and %s are the same: keep one", min(other, written),
-				max(other, written))
+		if err := c.put(connectName(written), written, unescape.Replace(v)); err != nil {
+			return c, err
 		}
-		c.Properties[name], c.written[name] = unescapeServer(v), written
 	}
-	if kind := c.Properties["debezium.sink.type"]; kind != "kafka" {
-		return Connector{}, fmt.Errorf("debezium.sink.type is not kafka: postrider publishes to Kafka")
+	if c.Properties["debezium.sink.type"] != "kafka" {
+		return c, errors.New("debezium.sink.type is not kafka: postrider publishes to Kafka")
 	}
-	c.Properties["debezium.sink.type"] = "kafka"
 	for _, part := range []string{"key", "value", "header"} {
-		serverFormat(c, part)
+		c.serverFormat(part)
 	}
-	return c, c.check()
+	return c, nil
 }
 
 // connectName is the connector's name of a property of the server. A property of the server alone
@@ -80,36 +85,24 @@ func connectName(written string) string {
 	return written
 }
 
-// unescapeServer undoes the escapes of Quarkus for a dollar sign.
-func unescapeServer(v string) string {
-	return strings.NewReplacer(`\${`, "${", "$${", "${", `\\${`, "${").Replace(v)
-}
-
 // serverFormat gives a part its converter. An option may be set for the part, or for all formats.
-func serverFormat(c Connector, part string) {
-	name := part + ".converter"
-	written := "debezium.format." + part
+func (c Connector) serverFormat(part string) {
+	name, written := part+".converter", "debezium.format."+part
 	format, given := c.Properties[written]
 	if !given {
 		format = "json"
 	}
-	class, known := known().serverFormats[strings.ToLower(strings.TrimSpace(format))]
+	class, known := known().ServerFormats[strings.ToLower(strings.TrimSpace(format))]
 	if !known {
 		class = format
 	}
-	if given {
-		delete(c.Properties, written)
-		delete(c.written, written)
-	}
+	delete(c.Properties, written)
+	delete(c.written, written)
 	c.Properties[name], c.written[name] = class, written
-	if class != jsonConverter {
-		return
-	}
 	option := name + ".schemas.enable"
-	if _, given := c.Properties[option]; given {
-		return
-	}
-	if all, given := c.Properties["debezium.format.schemas.enable"]; given {
+	_, given = c.Properties[option]
+	all, givenForAll := c.Properties["debezium.format.schemas.enable"]
+	if class == jsonConverter && !given && givenForAll {
 		c.Properties[option], c.written[option] = all, written+".schemas.enable"
 	}
 }

@@ -20,15 +20,10 @@ func parseStrimzi(data []byte) (Connector, error) {
 			break
 		}
 		if err != nil {
-			if m := lineNumber.FindStringSubmatch(err.Error()); m != nil {
-				return Connector{}, fmt.Errorf("line %s: not valid YAML", m[1])
-			}
-			return Connector{}, errors.New("not valid YAML")
+			return Connector{}, notValid("YAML", err)
 		}
-		if len(doc.Content) != 1 {
-			continue
-		}
-		if kind := member(doc.Content[0], "kind"); kind != nil && kind.Value == "KafkaConnector" {
+		var object struct{ Kind yaml.Node }
+		if doc.Decode(&object) == nil && object.Kind.Value == "KafkaConnector" {
 			found = append(found, doc.Content[0])
 		}
 	}
@@ -46,13 +41,11 @@ func strimziConnector(doc *yaml.Node) (Connector, error) {
 	c := Connector{Properties: map[string]string{}, written: map[string]string{}}
 	all := map[string]string{}
 	if err := flatten(doc, "", 0, all); err != nil {
-		return Connector{}, err
+		return c, err
 	}
 	for written, v := range all {
-		name := written
+		name := strings.TrimPrefix(written, "spec.config.")
 		switch {
-		case strings.HasPrefix(written, "spec.config."):
-			name = strings.TrimPrefix(written, "spec.config.")
 		case written == "spec.class":
 			name = "connector.class"
 		case written == "spec.tasksMax":
@@ -62,13 +55,11 @@ func strimziConnector(doc *yaml.Node) (Connector, error) {
 		case written == "kind" || written == "apiVersion" || strings.HasPrefix(written, "status."):
 			continue // Kubernetes' own
 		}
-		if other, twice := c.written[name]; twice {
-			return Connector{}, fmt.Errorf("%s and %s are the same: keep one", min(other, written),
-				max(other, written))
+		if err := c.put(name, written, v); err != nil {
+			return c, err
 		}
-		c.Properties[name], c.written[name] = v, written
 	}
-	return c, c.check()
+	return c, nil
 }
 
 // Limits for mappings that contain themselves, or each other many times over.
@@ -86,39 +77,21 @@ func flatten(n *yaml.Node, path string, depth int, into map[string]string) error
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	switch n.Kind {
-	case yaml.ScalarNode:
-		if n.Tag == "!!null" && strings.HasPrefix(path, "spec.config.") {
-			return fmt.Errorf("line %d: %s is null: remove the line for the default", n.Line, path)
-		}
+	property := strings.HasPrefix(path, "spec.config.")
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null" && property:
+		return fmt.Errorf("line %d: %s is null: remove the line for the default", n.Line, path)
+	case n.Kind == yaml.SequenceNode && property:
+		return fmt.Errorf("line %d: %s is a list: a connector's configuration is flat, with commas "+
+			"in a text", n.Line, path)
+	case n.Kind == yaml.ScalarNode, n.Kind == yaml.SequenceNode:
 		into[path] = n.Value
-	case yaml.MappingNode:
+	case n.Kind == yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			name := n.Content[i].Value
-			if path != "" {
-				name = path + "." + name
-			}
+			name := strings.TrimPrefix(path+"."+n.Content[i].Value, ".")
 			if err := flatten(n.Content[i+1], name, depth+1, into); err != nil {
 				return err
 			}
-		}
-	case yaml.SequenceNode:
-		if strings.HasPrefix(path, "spec.config.") {
-			return fmt.Errorf("line %d: %s is a list: a connector's configuration is flat, with commas "+
-				"in a text", n.Line, path)
-		}
-		into[path] = ""
-	}
-	return nil
-}
-
-func member(n *yaml.Node, name string) *yaml.Node {
-	if n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return n.Content[i+1]
 		}
 	}
 	return nil

@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	// mostWords bounds the names that one pattern expands to.
-	mostWords = 200
-	// matchTimeout ends a match that backtracks without end.
-	matchTimeout = time.Second
+	mostWords    = 200         // that one pattern expands to
+	matchTimeout = time.Second // ends a match that backtracks without end
 )
 
 // expand lists the names that a pattern matches, if they are few:
@@ -26,85 +24,70 @@ func expand(pattern string) ([]string, bool) {
 	if err != nil {
 		return nil, false
 	}
-	words, ok := wordsOf(re.Simplify())
+	words := wordsOf(re.Simplify())
 	slices.Sort(words)
-	return slices.Compact(words), ok && len(words) > 0
+	return slices.Compact(words), len(words) > 0
 }
 
-func wordsOf(re *syntax.Regexp) ([]string, bool) {
+// wordsOf lists what an expression matches; nil: too many.
+func wordsOf(re *syntax.Regexp) (words []string) {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine,
 		syntax.OpEndLine:
-		return []string{""}, true
+		return []string{""}
 	case syntax.OpLiteral:
-		if re.Flags&syntax.FoldCase != 0 {
-			return nil, false
+		if re.Flags&syntax.FoldCase == 0 {
+			return []string{string(re.Rune)}
 		}
-		return []string{string(re.Rune)}, true
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		return []string{"."}, true
+		return []string{"."}
 	case syntax.OpCharClass:
-		return wordsOfClass(re.Rune)
+		for i := 0; i < len(re.Rune); i += 2 {
+			for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {
+				if words = append(words, string(r)); len(words) > mostWords {
+					return nil
+				}
+			}
+		}
 	case syntax.OpCapture:
 		return wordsOf(re.Sub[0])
 	case syntax.OpQuest:
-		words, ok := wordsOf(re.Sub[0])
-		return append([]string{""}, words...), ok
+		if words = wordsOf(re.Sub[0]); words != nil {
+			words = append([]string{""}, words...)
+		}
 	case syntax.OpAlternate:
-		var all []string
 		for _, sub := range re.Sub {
-			words, ok := wordsOf(sub)
-			if !ok || len(all)+len(words) > mostWords {
-				return nil, false
+			more := wordsOf(sub)
+			if more == nil || len(words)+len(more) > mostWords {
+				return nil
 			}
-			all = append(all, words...)
+			words = append(words, more...)
 		}
-		return all, true
 	case syntax.OpConcat:
-		all := []string{""}
+		words = []string{""}
 		for _, sub := range re.Sub {
-			words, ok := wordsOf(sub)
-			if !ok || len(all)*len(words) > mostWords {
-				return nil, false
+			tails, heads := wordsOf(sub), words
+			if len(heads)*len(tails) > mostWords {
+				return nil
 			}
-			all = product(all, words)
-		}
-		return all, true
-	}
-	return nil, false
-}
-
-func wordsOfClass(ranges []rune) ([]string, bool) {
-	var words []string
-	for i := 0; i < len(ranges); i += 2 {
-		for r := ranges[i]; r <= ranges[i+1]; r++ {
-			if len(words) == mostWords {
-				return nil, false
+			words = nil
+			for _, h := range heads {
+				for _, t := range tails {
+					words = append(words, h+t)
+				}
 			}
-			words = append(words, string(r))
 		}
 	}
-	return words, true
-}
-
-func product(heads, tails []string) []string {
-	var all []string
-	for _, h := range heads {
-		for _, t := range tails {
-			all = append(all, h+t)
-		}
-	}
-	return all
+	return words
 }
 
 // Match returns the names that a Java regular expression matches as a whole, in any case of
 // letters, as Debezium does for its lists of tables. A construct that only Java has is an error.
-func Match(pattern string, names []string) ([]string, error) {
+func Match(pattern string, names []string) (matched []string, err error) {
 	matches, err := compile("(?i)" + pattern)
 	if err != nil {
 		return nil, err
 	}
-	var matched []string
 	for _, name := range names {
 		ok, err := matches(name)
 		if err != nil {

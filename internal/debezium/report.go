@@ -36,25 +36,22 @@ func NewReport(file, output string, c Connector, t *Translation, toml []byte) Re
 	case toml != nil:
 		r.TOML = string(toml)
 	}
-	r.Next = r.steps(toml != nil)
-	return r
-}
-
-func (r Report) steps(written bool) []string {
-	if r.Refused > 0 {
-		return []string{
-			"correct what is refused, then import again",
-			"--draft writes the configuration without it, to look at",
-		}
+	r.Next = []string{
+		"correct what is refused, then import again",
+		"--draft writes the configuration without it, to look at",
 	}
-	file := cmp.Or(r.Output, "postrider.toml")
-	return []string{
+	if r.Refused > 0 {
+		return r
+	}
+	config := cmp.Or(r.Output, "postrider.toml")
+	r.Next = []string{
 		"set what is marked with ! above, and the passwords, which are never copied",
-		"postrider config validate --config " + file,
-		"postrider check --config " + file,
-		"stop the connector, then: postrider run --config " + file +
+		"postrider config validate --config " + config,
+		"postrider check --config " + config,
+		"stop the connector, then: postrider run --config " + config +
 			"   # docs/MIGRATING-FROM-DEBEZIUM.md has the whole way",
 	}
+	return r
 }
 
 // reportWidth is the width of the text, also on a wider terminal: long lines are hard to read.
@@ -68,42 +65,42 @@ func (r Report) Print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s%s, %d properties: %d mapped, %d not needed, %d refused\n", r.File, name,
 		r.Properties, r.Mapped, r.NotNeeded, r.Refused)
-	r.section(w, "refused", func(i Item) bool { return i.Outcome == Refused })
-	r.section(w, "needs attention", func(i Item) bool { return i.Outcome != Refused && i.Attention })
-	r.section(w, "mapped", func(i Item) bool { return i.Outcome == Mapped && !i.Attention })
-	r.section(w, "not needed", func(i Item) bool { return i.Outcome == NotNeeded && !i.Attention })
+	for _, section := range []string{"refused", "needs attention", "mapped", "not needed"} {
+		title := "\n" + section + "\n"
+		for _, i := range r.Items {
+			if i.section() == section {
+				fmt.Fprint(w, title, i.line())
+				title = ""
+			}
+		}
+	}
 	fmt.Fprintf(w, "\nnext\n")
 	for n, step := range r.Next {
 		fmt.Fprintf(w, "  %d. %s\n", n+1, step)
 	}
 }
 
-func (r Report) section(w io.Writer, title string, in func(Item) bool) {
-	first := true
-	for _, i := range r.Items {
-		if !in(i) {
-			continue
-		}
-		if first {
-			fmt.Fprintf(w, "\n%s\n", title)
-			first = false
-		}
-		mark := " "
-		if i.Attention || i.Outcome == Refused {
-			mark = "!"
-		}
-		name := i.Property
-		if i.Default {
-			name += " (not in the file)"
-		}
-		text := strings.Join(i.Settings, ", ")
-		if text != "" && i.Text != "" {
-			text += "; "
-		}
-		text += i.Text
-		line := fmt.Sprintf("%s %s  ", mark, name)
-		fmt.Fprintf(w, "%s%s\n", line, wrapped(text, reportWidth, len(line)))
+func (i Item) section() string {
+	if i.Attention && i.Outcome != Refused {
+		return "needs attention"
 	}
+	return string(i.Outcome)
+}
+
+func (i Item) line() string {
+	mark := " "
+	if i.Attention || i.Outcome == Refused {
+		mark = "!"
+	}
+	line := mark + " " + i.Property + "  "
+	if i.Default {
+		line = mark + " " + i.Property + " (not in the file)  "
+	}
+	text := strings.Join(i.Settings, ", ")
+	if text != "" && i.Text != "" {
+		text += "; "
+	}
+	return line + wrapped(text+i.Text, reportWidth, len(line)) + "\n"
 }
 
 // wrapped breaks a text between words and indents all lines but the first by four.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -24,15 +23,20 @@ func (t *translator) routers() {
 		t.notNeeded(r.property("type"), "what ["+r.section+"] does")
 		t.routerOptions(r)
 	}
-	common := t.commonRouterSettings()
+	t.commonSettings()
+	common := t.doc.in("router")
 	for _, r := range t.routes {
-		r.settings = append(r.settings, common...)
-		t.doc.routers = append(t.doc.routers, routerSection{
-			tables: r.tables, messages: r.messages, settings: r.settings,
-		})
+		var settings []setting
+		if len(t.routes) > 1 {
+			settings = append(settings, setting{key: "tables", value: r.tables})
+			if len(r.messages) > 0 {
+				settings = append(settings, setting{key: "messages", value: r.messages})
+			}
+		}
+		t.doc.routers = append(t.doc.routers, slices.Concat(settings, r.settings, common))
 	}
 	if len(t.routes) == 0 {
-		t.doc.routers = []routerSection{{settings: common}}
+		t.doc.routers = [][]setting{common}
 	}
 }
 
@@ -41,6 +45,12 @@ func (r *route) set(option string, value any) setting {
 	r.settings = append(r.settings, s)
 	return s
 }
+
+const (
+	placementOption = "table.fields.additional.placement"
+	topicOption     = "route.topic.replacement"
+	versionOption   = "table.field.event.schema.version"
+)
 
 func (t *translator) routerOptions(r *route) {
 	// Named, because postrider looks for two names of each and Debezium for one.
@@ -55,46 +65,14 @@ func (t *translator) routerOptions(r *route) {
 			r.columns[d[1]] = d[0]
 		}
 	}
-	for _, o := range known().router {
-		name := r.property(o.Name)
-		v, given := t.get(name)
-		if !given {
-			continue
-		}
-		if o.Kind == "text" || o.Kind == "placement" {
-			v = t.connector.Properties[name] // blanks around it count
-		}
-		switch o.Kind {
-		case "column":
-			t.routerColumn(r, o, v)
-		case "boolean":
-			if on, ok := t.boolean(name, false); ok {
-				t.routed(name, o, r.set(o.Name, on))
-			}
-		case "word":
-			if o.Name == "table.op.invalid.behavior" && t.skips("u") {
-				t.notNeeded(name, "skipped.operations has u: no update reaches the router; postrider only "+
-					"warns of one")
-			} else if word := strings.ToLower(v); slices.Contains(o.Words, word) {
-				t.routed(name, o, r.set(o.Name, word))
-			} else {
-				t.refuse(name, "must be one of "+strings.Join(o.Words, ", "))
-			}
-		case "text":
-			if v == "" && o.Name == "route.topic.replacement" {
-				t.refuse(name, "is empty: every topic name would be, and the broker refuses that from "+
-					"Debezium too")
-			} else {
-				t.routed(name, o, r.set(o.Name, v))
-			}
-		case "placement":
-			t.placement(r, name, v)
-		case "ignored":
-			t.notNeeded(name, o.Text).attend()
+	for _, o := range known().Router {
+		if _, given := t.get(r.property(o.Name)); given {
+			t.routerOption(r, o)
 		}
 	}
-	for _, name := range t.below("transforms." + r.alias + ".") {
-		switch option := strings.TrimPrefix(name, "transforms."+r.alias+"."); {
+	prefix := r.property("")
+	for _, name := range t.below(prefix) {
+		switch option := strings.TrimPrefix(name, prefix); {
 		case option == "predicate" || option == "negate":
 			// Its item is made with those of the tables.
 		case strings.HasPrefix(option, "collection."):
@@ -105,24 +83,46 @@ func (t *translator) routerOptions(r *route) {
 	}
 }
 
-func (t *translator) routed(name string, o routerOption, s setting) {
-	i := t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: o.Text})
-	i.Attention = o.Attention
+// routerOption maps an option that is in the file.
+func (t *translator) routerOption(r *route, o option) {
+	name := r.property(o.Name)
+	v, _ := t.get(name)
+	switch {
+	case o.Kind == "ignored":
+		t.notNeeded(name, o.Text).attend()
+	case o.Kind == "placement":
+		t.placement(r, name)
+	case o.Kind == "column" && !t.routerColumn(r, o, v):
+	case o.Name == "table.op.invalid.behavior" && t.skips("u"):
+		t.notNeeded(name, "skipped.operations has u: no update reaches the router; postrider only "+
+			"warns of one")
+	case o.Name == topicOption && t.connector.Properties[name] == "":
+		t.refuse(name, "is empty: every topic name would be, and the broker refuses that from "+
+			"Debezium too")
+	default:
+		if value, ok := t.read(name, o); ok {
+			t.routed(name, o.Text, r.set(o.Name, value)).Attention = o.Attention
+		}
+	}
 }
 
-// routerColumn maps a column. An empty name is what Debezium fails with at the first row.
-func (t *translator) routerColumn(r *route, o routerOption, column string) {
+func (t *translator) routed(name, text string, s setting) *Item {
+	return t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: text})
+}
+
+// routerColumn notes a column that the router reads, and reports whether it is mapped. An empty
+// name is what Debezium fails with at the first row.
+func (t *translator) routerColumn(r *route, o option, column string) bool {
 	name := r.property(o.Name)
-	if placed := t.value(r.property("table.fields.additional.placement"), ""); column == "" &&
-		o.Name == "table.field.event.schema.version" &&
-		!strings.Contains(strings.ToLower(placed), "envelope") {
+	placed := strings.ToLower(t.value(r.property(placementOption), ""))
+	if column == "" && o.Name == versionOption && !strings.Contains(placed, "envelope") {
 		t.notNeeded(name, "counts only with an envelope").attend()
-		return
+		return false
 	}
 	if column == "" {
 		t.refuse(name, "is empty: Debezium fails with the first row. Name a column, or remove the "+
 			"line for the default")
-		return
+		return false
 	}
 	switch o.Name {
 	case "table.field.event.id":
@@ -130,30 +130,28 @@ func (t *translator) routerColumn(r *route, o routerOption, column string) {
 	case "table.field.event.payload":
 		delete(r.columns, "payload")
 	}
-	if o.Name == "table.field.event.type" {
-		// Debezium never reads it.
-	} else {
+	if o.Name != "table.field.event.type" { // which Debezium never reads
 		r.columns[column] = o.Name
 	}
 	if t.connector.Server && o.Name == "table.field.event.timestamp" {
 		t.notNeeded(name, "the Kafka sink of Debezium Server does not pass the time on, so consumers "+
-			"never saw it. "+
-			"With postrider the time of a record is that of the commit; set "+
+			"never saw it. With postrider the time of a record is that of the commit; set "+
 			"router.table.field.event.timestamp for that of the column").attend()
-		return
+		return false
 	}
-	t.routed(name, o, r.set(o.Name, column))
+	return true
 }
 
 // placement checks the list as Debezium does at its start, and removes what Debezium Server
 // ignores.
-func (t *translator) placement(r *route, name, v string) {
+func (t *translator) placement(r *route, name string) {
 	var kept []string
-	entries := strings.Split(v, ",")
-	for len(entries) > 0 && entries[len(entries)-1] == "" && v != "" { // as Java splits
-		entries = entries[:len(entries)-1]
+	text := ""
+	v := t.connector.Properties[name]
+	entries := strings.Split(strings.TrimRight(v, ","), ",") // as Java splits
+	if v != "" && entries[0] == "" && len(entries) == 1 {
+		entries = nil
 	}
-	dropped := ""
 	for _, e := range entries {
 		parts := strings.Split(e, ":")
 		if len(parts) == 3 && parts[2] == "" {
@@ -170,125 +168,67 @@ func (t *translator) placement(r *route, name, v string) {
 				"Debezium refuses it too", e))
 			return
 		}
-		to := strings.ToLower(parts[1])
-		if to != "header" && to != "envelope" && to != "partition" {
+		switch to := strings.ToLower(parts[1]); {
+		case to == "partition" && t.connector.Server:
+			text = fmt.Sprintf("without %q: the Kafka sink of Debezium Server ignores partitions, and the "+
+				"key decides", e)
+		case to == "header", to == "envelope", to == "partition":
+			r.columns[parts[0]] = placementOption
+			kept = append(kept, strings.Join(parts, ":"))
+		default:
 			t.refuse(name, fmt.Sprintf("entry %q: the placement is header, envelope or partition; "+
 				"Debezium fails with the first row", e))
 			return
 		}
-		if to == "partition" && t.connector.Server {
-			dropped = e
-			continue
-		}
-		r.columns[parts[0]] = "table.fields.additional.placement"
-		kept = append(kept, strings.Join(parts, ":"))
-	}
-	text := ""
-	if dropped != "" {
-		text = fmt.Sprintf("without %q: the Kafka sink of Debezium Server ignores partitions, and the "+
-			"key decides", dropped)
 	}
 	if len(kept) == 0 {
-		if text == "" {
-			text = "places no column"
-		}
-		t.notNeeded(name, text).attend()
+		t.notNeeded(name, cmp.Or(text, "places no column")).attend()
 		return
 	}
-	s := r.set("table.fields.additional.placement", strings.Join(kept, ","))
-	t.item(name, Item{
-		Outcome: Mapped, Settings: []string{s.String()}, Text: text, Attention: dropped != "",
-	})
+	t.routed(name, text, r.set(placementOption, strings.Join(kept, ","))).Attention = text != ""
 }
 
-// common is a setting of every [router].
-func (t *translator) common(key string, value any) setting {
-	s := setting{"router", key, value, ""}
-	t.doc.set(s) // kept there until the routers are made; [router] is never rendered from it
-	return s
-}
-
-// commonRouterSettings are the options of the connector that change what a router sees, and the
-// switches for equality with Debezium where postrider has habits of its own.
-func (t *translator) commonRouterSettings() []setting {
+// commonSettings are those of every [router]: the options of the connector that change what a
+// router sees, and the switches for equality with Debezium where postrider has habits of its own.
+// The document has them in [router] until the routers are made.
+func (t *translator) commonSettings() {
 	t.topicPrefix()
-	for _, o := range known().handling {
-		t.word(o.Name, o.Words, func(word string) setting { return t.common(o.Name, word) })
-	}
-	if on, ok := t.boolean("include.unknown.datatypes", false); ok {
-		if _, given := t.get("include.unknown.datatypes"); given {
-			t.mapped("include.unknown.datatypes", "", t.common("include.unknown.datatypes", on))
-		}
-	}
-	if on, ok := t.boolean("extended.headers.enabled", true); ok {
-		text := ""
-		if _, given := t.get("extended.headers.enabled"); !given {
-			text = "is not in the file and on by default (Debezium 3.2.1 and later): every record has " +
-				"four __debezium.context headers. Set it to false if the consumers do not see them today"
-		}
-		t.mapped("extended.headers.enabled", text, t.common("extended.headers.enabled",
-			on)).Attention = text != ""
-	}
-	const digits = "money.fraction.digits"
-	if v, given := t.get(digits); given {
-		if n, err := strconv.Atoi(v); err == nil && n >= 0 {
-			t.mapped(digits, "", t.common(digits, n))
-		} else {
-			t.refuse(digits, "must be a number of digits, as 2")
-		}
-	}
-	const placeholder = "unavailable.value.placeholder"
-	if v, given := t.get(placeholder); given {
-		t.mapped(placeholder, "", t.common(placeholder, v))
-	}
-	t.common("null_key", "publish")
+	t.options("router")
+	t.doc.set(setting{"router", "null_key", "publish", "As Debezium does it, byte for byte:"})
 	for _, key := range []string{"null_defaults", "java_text", "first_schema_name", "strict_types"} {
-		t.common(key, true)
+		t.doc.set(setting{"router", key, true, ""})
 	}
-	var settings []setting
-	for _, s := range t.doc.settings {
-		if s.section == "router" {
-			settings = append(settings, s)
-		}
-	}
-	for n, s := range settings {
-		if s.key == "null_key" {
-			settings[n] = s.with("As Debezium does it, byte for byte:")
-		}
-	}
-	return settings
 }
+
+// prefixNames are the properties that have the first part of Debezium's raw topic names.
+var prefixNames = []string{"topic.prefix", "database.server.name"}
 
 // topicPrefix is in the names of schemas and of the context headers, and the name of the heartbeat
 // topic ends with it.
 func (t *translator) topicPrefix() {
-	for _, name := range []string{"topic.prefix", "database.server.name"} {
-		if v, given := t.get(name); given && v != "" {
-			text := "in names of schemas and in the context headers"
-			if name == "database.server.name" {
-				text += "; the name of topic.prefix before Debezium 2.0"
-			}
-			t.mapped(name, text, t.common("topic.prefix", v))
+	s := setting{"router", "topic.prefix", t.prefix(), ""}
+	text := "in names of schemas and in the context headers"
+	for _, name := range prefixNames {
+		if t.value(name, "") != "" {
+			t.mapped(name, text, s)
 			t.given("database.server.name", "topic.prefix counts")
 			return
 		}
+		text += "; the name of topic.prefix before Debezium 2.0"
 	}
-	text := "is not in the file, and not needed for the topics: names of schemas, the context " +
-		"headers and the name of the heartbeat topic begin with it. "
-	if t.options.TopicPrefix != "" {
-		text += "As the command line has it"
-	} else {
-		text += "postrider's default is taken; give the one that consumers see today with --topic-prefix"
+	text = "postrider's default is taken; give the one that consumers see today with --topic-prefix"
+	if t.external.TopicPrefix != "" {
+		text = "As the command line has it"
 	}
-	t.mapped("topic.prefix", text, t.common("topic.prefix", t.prefix())).attend()
+	t.mapped("topic.prefix", "is not in the file, and not needed for the topics: names of schemas, "+
+		"the context headers and the name of the heartbeat topic begin with it. "+text, s).attend()
 }
 
 // prefix is the first part of Debezium's raw topic names.
 func (t *translator) prefix() string {
-	for _, name := range []string{"topic.prefix", "database.server.name"} {
-		if v, given := t.get(name); given && v != "" {
-			return v
-		}
-	}
-	return cmp.Or(t.options.TopicPrefix, DefaultTopicPrefix)
+	return cmp.Or(t.value(prefixNames[0], ""), t.value(prefixNames[1], ""), t.external.TopicPrefix,
+		DefaultTopicPrefix)
 }
+
+// delimiter stands between the parts of Debezium's raw topic names.
+func (t *translator) delimiter() string { return t.value("topic.delimiter", ".") }

@@ -2,6 +2,7 @@ package debezium
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -11,72 +12,81 @@ import (
 func (t *translator) tables() {
 	captured, ok := t.captured()
 	if ok {
-		captured = t.withoutSignals(captured)
+		signals := t.value("signal.data.collection", "") // captured, and never published
+		captured = slices.DeleteFunc(captured, func(table string) bool { return table == signals })
 		t.divide(captured)
 	}
 	t.divideMessages()
-	if ok {
-		t.predicated(captured)
-	} else {
-		t.predicatesUnknown()
+	for n, r := range t.routes {
+		if ok {
+			t.predicated(n, r, captured)
+		}
+		for _, option := range []string{"predicate", "negate"} {
+			t.given(r.property(option), "the tables are not known yet")
+		}
 	}
-	t.predicateItems()
-	if len(t.outboxes) > 0 || t.decode != nil {
-		t.doc.set(setting{"replication", "tables", t.outboxes, ""})
+	for _, name := range t.below("predicates.") {
+		t.notNeeded(name, namedByTables)
 	}
-	if name := "table.include.list"; len(t.outboxes) > 0 {
-		t.mapped(name, "", setting{"replication", "tables", t.outboxes, ""})
+	t.given("predicates", namedByTables)
+	s := setting{"replication", "tables", t.outboxes, ""}
+	if len(t.outboxes) > 0 {
+		t.mapped("table.include.list", "", s)
+	} else if t.decode != nil {
+		t.doc.set(s)
 	}
 }
 
-// nameTables is what to do when the tables cannot be known from the file.
-const nameTables = "name them with --table schema.name, or let import-debezium ask the database " +
-	"with --postgres URL"
+const (
+	// nameTables is what to do when the tables cannot be known from the file.
+	nameTables = "name them with --table schema.name, or let import-debezium read the database " +
+		"with --postgres URL"
+	namedByTables = "replication.tables names the tables instead"
+)
 
 // captured lists the tables that the connector's filters let through, and makes the items of the
 // filters, except that of table.include.list without an error. false: the tables are not known.
-func (t *translator) captured() ([]string, bool) {
+func (t *translator) captured() (tables []string, ok bool) {
 	include, given := t.get("table.include.list")
 	if !given {
-		if include, given = t.get("table.whitelist"); given {
-			t.notNeeded("table.whitelist", "the name of table.include.list before Debezium 1.3; its "+
-				"tables are in replication.tables")
-		}
+		include, _ = t.get("table.whitelist")
+		t.given("table.whitelist", "the name of table.include.list before Debezium 1.3; its "+
+			"tables are in replication.tables")
 	}
 	patterns := list(include)
 	if len(patterns) == 0 {
 		if t.decode != nil {
 			return nil, true
 		}
-		if t.options.Tables == nil {
+		if t.external.Tables == nil {
 			t.refuse("table.include.list", "is missing, so every table is captured: "+nameTables)
 			return nil, false
 		}
 		patterns = []string{".*"}
 	}
-	var tables []string
 	for _, p := range patterns {
 		found, err := t.resolve(p)
 		if err != nil {
 			t.refuse("table.include.list", err.Error())
 			return nil, false
 		}
-		tables = append(tables, found...)
+		for _, table := range found {
+			if !slices.Contains(tables, table) {
+				tables = append(tables, table)
+			}
+		}
 	}
-	return t.filtered(dedup(tables))
+	return t.filtered(tables)
 }
 
 // resolve finds the tables of one pattern: in the database if there is one, else by expanding it.
 func (t *translator) resolve(pattern string) ([]string, error) {
-	if t.options.Tables != nil {
-		found, err := t.options.Tables(pattern)
-		if err != nil {
-			return nil, err
+	if t.external.Tables != nil {
+		found, err := t.external.Tables(pattern)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("no table matches %q", pattern)
 		}
-		if len(found) == 0 {
-			return nil, fmt.Errorf("no table matches %q", pattern)
-		}
-		return found, nil
+		return found, err
 	}
 	words, finite := expand(pattern)
 	if !finite {
@@ -94,34 +104,32 @@ func (t *translator) resolve(pattern string) ([]string, error) {
 
 // filtered applies the lists that exclude, and those of schemas.
 func (t *translator) filtered(tables []string) ([]string, bool) {
-	for _, f := range []struct {
-		names   []string
-		exclude bool
-		of      func(table string) string
-	}{
-		{[]string{"table.exclude.list", "table.blacklist"}, true, func(s string) string { return s }},
-		{[]string{"schema.include.list", "schema.whitelist"}, false, schemaOf},
-		{[]string{"schema.exclude.list", "schema.blacklist"}, true, schemaOf},
+	for _, name := range []string{
+		"table.exclude.list", "table.blacklist", "schema.include.list", "schema.whitelist",
+		"schema.exclude.list", "schema.blacklist",
 	} {
-		for _, name := range f.names {
-			v, given := t.get(name)
-			if !given {
-				continue
-			}
-			var kept []string
-			for _, table := range tables {
-				matched, err := matchesAny(list(v), f.of(table))
-				if err != nil {
-					t.refuse(name, err.Error())
-					return nil, false
-				}
-				if matched != f.exclude {
-					kept = append(kept, table)
-				}
-			}
-			tables = kept
-			t.notNeeded(name, "replication.tables names the tables that are left")
+		v, given := t.get(name)
+		if !given {
+			continue
 		}
+		exclude := strings.HasSuffix(name, ".exclude.list") || strings.HasSuffix(name, ".blacklist")
+		var kept []string
+		for _, table := range tables {
+			of := table
+			if strings.HasPrefix(name, "schema.") {
+				of, _, _ = strings.Cut(table, ".")
+			}
+			matched, err := matchesAny(list(v), of)
+			if err != nil {
+				t.refuse(name, err.Error())
+				return nil, false
+			}
+			if matched != exclude {
+				kept = append(kept, table)
+			}
+		}
+		tables = kept
+		t.notNeeded(name, "replication.tables names the tables that are left")
 	}
 	if len(tables) == 0 && t.decode == nil {
 		t.refuse("table.include.list", "is left without a table by the other lists: Debezium "+
@@ -129,11 +137,6 @@ func (t *translator) filtered(tables []string) ([]string, bool) {
 		return nil, false
 	}
 	return tables, true
-}
-
-func schemaOf(table string) string {
-	schema, _, _ := strings.Cut(table, ".")
-	return schema
 }
 
 func matchesAny(patterns []string, name string) (bool, error) {
@@ -146,91 +149,31 @@ func matchesAny(patterns []string, name string) (bool, error) {
 	return false, nil
 }
 
-// withoutSignals drops the table of signals, which Debezium captures for itself and never
-// publishes.
-func (t *translator) withoutSignals(tables []string) []string {
-	signals, given := t.get("signal.data.collection")
-	if !given {
-		return tables
-	}
-	return slices.DeleteFunc(tables, func(table string) bool { return table == signals })
-}
-
 // divide gives each table to the first router whose predicate is true of it. In Debezium the
 // records of that router also pass the later routers whose predicates are true of the new topic:
 // those drop a record with a null value, and change no other.
 func (t *translator) divide(captured []string) {
-	taken, undecided := map[string]bool{}, false
+	undecided := len(t.routes) == 0
 	for _, r := range t.routes {
 		for _, table := range captured {
 			applies, err := t.predicateHolds(r, t.rawTopic(table))
 			if err != nil {
 				t.refuse(r.property("predicate"), err.Error())
 				undecided = true
-				continue
 			}
-			if applies && !taken[table] {
-				taken[table] = true
+			if applies && !slices.Contains(t.outboxes, table) {
 				r.tables = append(r.tables, table)
 				t.outboxes = append(t.outboxes, table)
 			}
 		}
 	}
-	var raw []string
-	for _, table := range captured {
-		if !taken[table] {
-			raw = append(raw, table)
-		}
-	}
-	if len(raw) > 0 && len(t.routes) > 0 && !undecided {
+	raw := slices.DeleteFunc(slices.Clone(captured), func(table string) bool {
+		return slices.Contains(t.outboxes, table)
+	})
+	if len(raw) > 0 && !undecided {
 		t.refuse("table.include.list", fmt.Sprintf("no EventRouter is for %s: Debezium publishes its "+
-			"raw change events to %s, and postrider "+
-			"relays outbox tables only. Leave it to a connector of its own, then remove it here",
-			strings.Join(raw, ", "), t.rawTopic(raw[0])))
-	}
-}
-
-// predicated makes the items of predicates that could be decided.
-func (t *translator) predicated(captured []string) {
-	for n, r := range t.routes {
-		_, given := t.get(r.property("predicate"))
-		switch unused := len(r.tables) == 0 && len(r.messages) == 0 && len(captured) > 0; {
-		case unused && given:
-			t.refuse(r.property("predicate"), "is true of no table: the predicate is asked with the raw "+
-				"topic, "+t.rawTopic(captured[0])+
-				", not with the one that the router makes")
-		case unused:
-			t.refuse(r.property("type"), "routes nothing: the routers before it take every table. Remove "+
-				"it, or give each a predicate")
-		case given && len(t.routes) > 1:
-			t.notNeeded(r.property("predicate"), r.section+" names its tables and messages instead")
-		case given:
-			t.notNeeded(r.property("predicate"), "replication.tables names the tables instead")
-		}
-		if negate, _ := t.boolean(r.property("negate"), false); negate && n > 0 {
-			t.notNeeded(r.property("negate"), "belongs to the predicate. It is also true of records that "+
-				"a router before has routed: Debezium "+
-				"drops those whose value is null (a NULL payload, a tombstone), "+
-				"and postrider publishes them").attend()
-			continue
-		}
-		t.given(r.property("negate"), "belongs to the predicate")
-	}
-}
-
-func (t *translator) predicatesUnknown() {
-	for _, r := range t.routes {
-		for _, option := range []string{"predicate", "negate"} {
-			t.given(r.property(option), "the tables are not known yet")
-		}
-	}
-}
-
-// predicateItems makes the items of the predicates' definitions, also of unused ones.
-func (t *translator) predicateItems() {
-	t.given("predicates", "replication.tables names the tables instead")
-	for _, name := range t.below("predicates.") {
-		t.notNeeded(name, "replication.tables names the tables instead")
+			"raw change events to %s, and postrider relays outbox tables only. Leave it to a connector "+
+			"of its own, then remove it here", strings.Join(raw, ", "), t.rawTopic(raw[0])))
 	}
 }
 
@@ -240,60 +183,75 @@ func (t *translator) divideMessages() {
 	if t.decode == nil {
 		return
 	}
-	topic := sanitize(t.prefix() + t.value("topic.delimiter", ".") + "message")
+	topic := sanitize(t.prefix() + t.delimiter() + "message")
 	for _, r := range t.routes {
 		applies, err := t.predicateHolds(r, topic)
 		if err != nil {
 			return // its item is made with those of the tables
 		}
 		if applies {
-			messages, _ := t.doc.get("replication", "messages")
-			r.messages, _ = messages.([]string)
+			r.messages, _ = t.doc.get("replication", "messages").([]string)
 			return
 		}
 	}
-	t.refuse(t.decode.property("predicate"),
-		"no EventRouter is for "+topic+", the raw topic of logical messages: Debezium publishes them "+
-			"there as raw events. "+
-			"Remove the transform, or widen the predicate of the router")
+	t.refuse(t.decode.property("predicate"), "no EventRouter is for "+topic+", the raw topic of "+
+		"logical messages: Debezium publishes them there as raw events. Remove the transform, or widen "+
+		"the predicate of the router")
+}
+
+// predicated makes the items of a router's predicate where it could be decided.
+func (t *translator) predicated(n int, r *route, captured []string) {
+	predicate, negate := r.property("predicate"), r.property("negate")
+	_, given := t.get(predicate)
+	switch unused := len(r.tables)+len(r.messages) == 0 && len(captured) > 0; {
+	case unused && given:
+		t.refuse(predicate, "is true of no table: the predicate applies to the raw topic, "+
+			t.rawTopic(captured[0])+", not to the one that the router makes")
+	case unused:
+		t.refuse(r.property("type"), "routes nothing: the routers before it take every table. Remove "+
+			"it, or give each a predicate")
+	case given && len(t.routes) > 1:
+		t.notNeeded(predicate, r.section+" names its tables and messages instead")
+	case given:
+		t.notNeeded(predicate, namedByTables)
+	}
+	if on, _ := t.boolean(negate, false); on && n > 0 {
+		t.notNeeded(negate, "belongs to the predicate. It is also true of records that a router before "+
+			"has routed: Debezium drops those whose value is null (a NULL payload, a tombstone), and "+
+			"postrider publishes them").attend()
+	}
+	t.given(negate, "belongs to the predicate")
 }
 
 // predicateHolds reports whether a router applies to the records of a raw topic.
 func (t *translator) predicateHolds(r *route, topic string) (bool, error) {
-	alias, given := t.get(r.property("predicate"))
-	if !given || alias == "" {
-		return true, nil
-	}
+	alias := t.value(r.property("predicate"), "")
 	negate, ok := t.boolean(r.property("negate"), false)
-	if !ok {
+	if alias == "" || !ok {
 		return true, nil
 	}
 	class, defined := t.get("predicates." + alias + ".type")
-	if !defined {
+	switch simple := simpleName(class); {
+	case !defined:
 		return false, fmt.Errorf("predicates.%s.type is missing: Kafka Connect refuses that too", alias)
-	}
-	switch simpleName(class) {
-	case "TopicNameMatches":
-		pattern, _ := t.get("predicates." + alias + ".pattern")
-		matches, err := compile(pattern)
+	case simple == "TopicNameMatches":
+		matches, err := compile(t.value("predicates."+alias+".pattern", ""))
 		if err != nil {
 			return false, err
 		}
 		matched, err := matches(topic)
-		return matched != negate, err
-	case "RecordIsTombstone":
-		// No record of an insert is one.
+		return err == nil && matched != negate, err
+	case simple == "RecordIsTombstone": // which no record of an insert is
 		return negate, nil
+	default:
+		return false, fmt.Errorf("%s cannot be decided before there are records: postrider chooses by "+
+			"table alone. Name the outbox tables in table.include.list, and remove the predicate", simple)
 	}
-	return false, fmt.Errorf("%s cannot be decided before there are records: postrider chooses by "+
-		"table alone. Name the outbox tables in "+
-		"table.include.list, and remove the predicate", simpleName(class))
 }
 
 // rawTopic is the topic of a table's raw change events, to which predicates apply.
 func (t *translator) rawTopic(table string) string {
-	delimiter := t.value("topic.delimiter", ".")
-	return sanitize(t.prefix() + delimiter + strings.Replace(table, ".", delimiter, 1))
+	return sanitize(t.prefix() + t.delimiter() + strings.Replace(table, ".", t.delimiter(), 1))
 }
 
 // sanitize replaces what cannot be in a topic's name, as Debezium does.
@@ -308,12 +266,66 @@ func sanitize(topic string) string {
 	}, topic)
 }
 
-func dedup(words []string) []string {
-	var out []string
-	for _, w := range words {
-		if !slices.Contains(out, w) {
-			out = append(out, w)
+// columns lists what the routers read, in the order of the tables.
+func (t *translator) columns() (columns []Column) {
+	for _, r := range t.routes {
+		ignore := t.is(r.property("table.field.additional.missing"), "ignore") ||
+			t.is(r.property("table.fields.additional.error.on.missing"), "false")
+		for _, table := range r.tables {
+			for _, name := range slices.Sorted(maps.Keys(r.columns)) {
+				option := r.columns[name]
+				columns = append(columns, Column{
+					Table: table, Name: name, Property: t.nameInFile(r.property(option)),
+					Key: r.section + "." + option, Optional: ignore && option == placementOption,
+				})
+			}
 		}
 	}
-	return out
+	return columns
+}
+
+// columnLists judges the lists of columns. They matter only for columns that a router reads.
+func (t *translator) columnLists() {
+	for _, name := range []string{"column.include.list", "column.whitelist"} {
+		t.columnList(name, false)
+	}
+	for _, name := range []string{"column.exclude.list", "column.blacklist"} {
+		t.columnList(name, true)
+	}
+	const comments = "include.schema.comments"
+	for _, name := range t.below("column.propagate.source.type", "datatype.propagate.source.type",
+		comments) {
+		switch {
+		case t.is(name, "false"):
+			t.notNeeded(name, "the default")
+		case slices.Contains(t.formats[:], "json+schema"):
+			t.refuse(name, "adds to the schema, which consumers of json+schema see. Remove it, or use "+
+				"schemas.enable=false")
+		default:
+			t.notNeeded(name, "the schema is not in the records")
+		}
+	}
+}
+
+// columnList refuses a list that removes a column that a router reads.
+func (t *translator) columnList(name string, exclude bool) {
+	v, given := t.get(name)
+	if !given {
+		return
+	}
+	for _, c := range t.columns() {
+		column := c.Table + "." + c.Name
+		matched, err := matchesAny(list(v), column)
+		switch {
+		case err != nil:
+			t.refuse(name, err.Error())
+		case matched == exclude && c.Optional:
+			t.refuse(name, fmt.Sprintf("takes away %s, which Debezium then leaves out where %s names it. "+
+				"Take it out there too", column, c.Property))
+		case matched == exclude:
+			t.refuse(name, fmt.Sprintf("takes away %s, which %s names: Debezium fails with the first "+
+				"row. Correct one or the other", column, c.Property))
+		}
+	}
+	t.notNeeded(name, "postrider publishes only the columns that the router names")
 }

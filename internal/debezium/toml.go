@@ -19,32 +19,33 @@ type setting struct {
 
 func (s setting) String() string { return s.section + "." + s.key + " = " + literal(s.value) }
 
-// name is the key as the file has it. In [format] the options of a converter stand beside its
+// line is the setting as the file has it. In [format] the options of a converter stand beside its
 // name, value and "value.delegate": without quotes the second would be a table, and TOML refuses a
 // name that is both.
-func (s setting) name() string {
-	if s.section == "format" && strings.Contains(s.key, ".") {
-		return `"` + s.key + `"`
+func (s setting) line() string {
+	key, comment := s.key, ""
+	if s.section == "format" && strings.Contains(key, ".") {
+		key = `"` + key + `"`
 	}
-	return s.key
+	if s.comment != "" {
+		comment = "# " + s.comment + "\n"
+	}
+	return comment + key + " = " + literal(s.value) + "\n"
 }
 
-func (s setting) with(comment string) setting {
-	s.comment = comment
-	return s
+// literal is a value as TOML.
+func literal(v any) string {
+	b, err := toml.Marshal(map[string]any{"v": v})
+	if err != nil {
+		panic(fmt.Sprintf("debezium: %T as TOML: %v", v, err))
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(string(b), "v = "), "\n")
 }
 
 // document is the file to write. The zero value is empty.
 type document struct {
 	settings []setting
-	routers  []routerSection
-}
-
-// routerSection is one [router], or one of several [[router]] with the tables it is for.
-type routerSection struct {
-	tables   []string
-	messages []string
-	settings []setting
+	routers  [][]setting // of each [router], or [[router]] if there are several
 }
 
 // order is that of config.example.toml.
@@ -55,23 +56,29 @@ var order = []string{
 
 // set adds a key or replaces its value.
 func (d *document) set(s setting) {
-	at := slices.IndexFunc(d.settings, func(o setting) bool {
-		return o.section == s.section && o.key == s.key
-	})
-	if at >= 0 {
-		d.settings[at] = s
-		return
+	for n, o := range d.settings {
+		if o.section == s.section && o.key == s.key {
+			d.settings[n] = s
+			return
+		}
 	}
 	d.settings = append(d.settings, s)
 }
 
-func (d *document) get(section, key string) (any, bool) {
-	for _, s := range d.settings {
-		if s.section == section && s.key == key {
-			return s.value, true
+// get is the value of a key; nil if it is not set.
+func (d *document) get(section, key string) any {
+	for _, s := range d.in(section) {
+		if s.key == key {
+			return s.value
 		}
 	}
-	return nil, false
+	return nil
+}
+
+// in lists the settings of a section.
+func (d *document) in(section string) []setting {
+	return slices.DeleteFunc(slices.Clone(d.settings),
+		func(s setting) bool { return s.section != section })
 }
 
 func (d *document) render(variables []string) []byte {
@@ -82,53 +89,22 @@ func (d *document) render(variables []string) []byte {
 		fmt.Fprintf(&b, "# Refers to these environment variables: %s.\n", strings.Join(variables, ", "))
 	}
 	for _, section := range order {
+		sections, title := [][]setting{d.in(section)}, "["+section+"]"
 		if section == "router" {
-			d.renderRouters(&b)
-			continue
+			sections = d.routers
 		}
-		var in []setting
-		for _, s := range d.settings {
-			if s.section == section {
-				in = append(in, s)
+		if len(sections) > 1 {
+			title = "[[" + section + "]]"
+		}
+		for _, settings := range sections {
+			if len(settings) == 0 {
+				continue
 			}
-		}
-		if len(in) > 0 {
-			fmt.Fprintf(&b, "\n[%s]\n", section)
-			renderSettings(&b, in)
+			fmt.Fprintf(&b, "\n%s\n", title)
+			for _, s := range settings {
+				b.WriteString(s.line())
+			}
 		}
 	}
 	return b.Bytes()
-}
-
-func (d *document) renderRouters(b *bytes.Buffer) {
-	for _, r := range d.routers {
-		if len(d.routers) == 1 {
-			b.WriteString("\n[router]\n")
-		} else {
-			b.WriteString("\n[[router]]\n")
-			renderSettings(b, []setting{{key: "tables", value: r.tables}})
-			if len(r.messages) > 0 {
-				renderSettings(b, []setting{{key: "messages", value: r.messages}})
-			}
-		}
-		renderSettings(b, r.settings)
-	}
-}
-
-func renderSettings(b *bytes.Buffer, settings []setting) {
-	for _, s := range settings {
-		if s.comment != "" {
-			fmt.Fprintf(b, "# %s\n", s.comment)
-		}
-		fmt.Fprintf(b, "%s = %s\n", s.name(), literal(s.value))
-	}
-}
-
-// literal is a value as TOML.
-func literal(v any) string {
-	b, err := toml.Marshal(map[string]any{"v": v})
-	if err != nil {
-		panic(fmt.Sprintf("debezium: %T as TOML: %v", v, err))
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(string(b), "v = "), "\n")
 }

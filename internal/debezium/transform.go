@@ -2,6 +2,7 @@ package debezium
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -20,29 +21,18 @@ func (s transform) property(option string) string { return "transforms." + s.ali
 // transforms sorts the single message transforms: event routers, the decoding of logical messages
 // before them, and others, which are refused by name with what they do.
 func (t *translator) transforms() {
-	var chain []transform
-	v, given := t.get("transforms")
-	for _, alias := range list(v) {
-		class, _ := t.get("transforms." + alias + ".type")
-		chain = append(chain, transform{alias, class})
-	}
-	if len(chain) == 0 {
-		t.refuse("transforms", "has no EventRouter: the connector publishes raw change events, and "+
-			"postrider relays outbox tables only").Default = !given
-		t.strayTransforms()
-		return
-	}
-	for _, s := range chain {
-		name := s.property("type")
-		switch simple := simpleName(s.class); {
-		case s.class == "":
-			t.refuse(name, "is missing: Kafka Connect refuses the transform "+s.alias+" too")
-		case s.class == eventRouter || simple == "EventRouter":
+	aliases := list(t.value("transforms", ""))
+	for _, alias := range aliases {
+		s := transform{alias, t.value("transforms."+alias+".type", "")}
+		switch simpleName(s.class) {
+		case "":
+			t.refuse(s.property("type"), "is missing: Kafka Connect refuses the transform "+alias+" too")
+		case "EventRouter":
 			t.routes = append(t.routes, &route{transform: s})
-		case s.class == decodeSMT || simple == "DecodeLogicalDecodingMessageContent":
+		case "DecodeLogicalDecodingMessageContent":
 			t.decodeMessages(s)
 		default:
-			t.otherTransform(s, len(t.routes) > 0)
+			t.otherTransform(s)
 		}
 	}
 	for n, r := range t.routes {
@@ -54,22 +44,11 @@ func (t *translator) transforms() {
 	if len(t.routes) == 0 {
 		t.refuse("transforms", "has no EventRouter: the connector publishes raw change events, and "+
 			"postrider relays outbox tables only")
-	} else {
-		t.notNeeded("transforms", "each transform has lines of its own here")
 	}
-	t.strayTransforms()
-}
-
-// strayTransforms are options of aliases that the list does not name.
-func (t *translator) strayTransforms() {
-	listed := map[string]bool{}
-	v, _ := t.get("transforms")
-	for _, alias := range list(v) {
-		listed[alias] = true
-	}
+	t.given("transforms", "each transform has lines of its own here")
 	for _, name := range t.below("transforms.") {
 		alias, _, _ := strings.Cut(strings.TrimPrefix(name, "transforms."), ".")
-		if !listed[alias] {
+		if !slices.Contains(aliases, alias) {
 			t.notNeeded(name, "transforms does not list "+alias+": Kafka Connect ignores it as well").
 				attend()
 		}
@@ -82,36 +61,41 @@ func (t *translator) decodeMessages(s transform) {
 	if len(t.routes) > 0 {
 		t.refuse(name, "stands behind the EventRouter, where it has no effect on events: put it "+
 			"before, or remove it")
-		t.refuseBelow("transforms."+s.alias+".", "belongs to "+s.alias)
+		t.refuseBelow(s.property(""), "belongs to "+s.alias)
 		return
 	}
 	t.decode = &s
-	for _, prefix := range []string{"message.prefix.exclude.list", "message.prefix.include.list"} {
-		if _, given := t.get(prefix); given {
-			t.messagePrefixes(prefix)
-		}
+	if _, given := t.get("message.prefix.exclude.list"); given {
+		t.refuse("message.prefix.exclude.list", "postrider takes the prefixes that are outbox events, "+
+			"not those that are none: name them in message.prefix.include.list")
 	}
-	messages := setting{"replication", "messages", []string{"*"}, "logical messages of any prefix"}
-	if v, given := t.doc.get("replication", "messages"); given {
-		messages.value, messages.comment = v, ""
+	t.messagePrefixes()
+	messages := setting{"replication", "messages", t.doc.get("replication", "messages"), ""}
+	if messages.value == nil {
+		messages.value, messages.comment = []string{"*"}, "logical messages of any prefix"
 	}
 	t.mapped(name, "transactional messages are published as outbox events", messages)
-	if on, ok := t.boolean(s.property("fields.null.include"), false); ok && on {
-		t.mapped(s.property("fields.null.include"), "", t.common("fields.null.include", true))
+	nulls := s.property("fields.null.include")
+	if on, ok := t.boolean(nulls, false); ok && on {
+		t.mapped(nulls, "", setting{"router", "fields.null.include", true, ""})
 	} else if ok {
-		t.given(s.property("fields.null.include"), "is postrider's default")
+		t.given(nulls, "is postrider's default")
 	}
-	t.applies(s)
-	for _, rest := range t.below("transforms." + s.alias + ".") {
+	predicate := s.property("predicate")
+	if _, given := t.get(predicate); given {
+		t.refuse(predicate, "postrider decodes every message of replication.messages: remove the "+
+			"predicate, or choose by prefix with message.prefix.include.list")
+		t.given(s.property("negate"), "belongs to the predicate")
+	}
+	for _, rest := range t.below(s.property("")) {
 		t.unknown(rest)
 	}
 }
 
-func (t *translator) messagePrefixes(name string) {
-	v, _ := t.get(name)
-	if strings.Contains(name, "exclude") {
-		t.refuse(name, "postrider takes the prefixes that are outbox events, not those that are none: "+
-			"name them in message.prefix.include.list")
+func (t *translator) messagePrefixes() {
+	const name = "message.prefix.include.list"
+	v, given := t.get(name)
+	if !given {
 		return
 	}
 	var prefixes []string
@@ -127,29 +111,13 @@ func (t *translator) messagePrefixes(name string) {
 	t.mapped(name, "", setting{"replication", "messages", prefixes, ""})
 }
 
-// applies judges a predicate of a transform that can only be there for everything or not at all.
-func (t *translator) applies(s transform) {
-	name := s.property("predicate")
-	if _, given := t.get(name); !given {
-		return
-	}
-	t.refuse(name, "postrider decodes every message of replication.messages: remove the predicate, "+
-		"or choose by prefix with message.prefix.include.list")
-	t.given(s.property("negate"), "belongs to the predicate")
-}
-
-func (t *translator) otherTransform(s transform, behind bool) {
-	class := simpleName(s.class)
-	entry, found := known().transforms[strings.TrimSuffix(strings.TrimSuffix(class, "$Key"),
-		"$Value")]
-	if !found {
-		entry = known().transforms[""]
-	}
-	where := "before the EventRouter"
-	if behind {
+func (t *translator) otherTransform(s transform) {
+	class, where := simpleName(s.class), "before the EventRouter"
+	if len(t.routes) > 0 {
 		where = "behind the EventRouter"
 	}
+	e := known().transform(class)
 	t.refuse(s.property("type"), fmt.Sprintf("%s, %s, %s; postrider has no transforms. Instead: %s",
-		class, where, entry.Effect, entry.Instead))
-	t.refuseBelow("transforms."+s.alias+".", "belongs to "+class)
+		class, where, e.Effect, e.Instead))
+	t.refuseBelow(s.property(""), "belongs to "+class)
 }

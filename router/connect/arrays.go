@@ -1,28 +1,25 @@
 package connect
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
-// unlisted are types whose arrays Debezium leaves out, whatever include.unknown.datatypes says.
-var unlisted = map[string]bool{"money": true, "name": true, "interval": true, "varbit": true,
-	"xml": true, "point": true, "refcursor": true}
+// unlisted are types whose arrays Debezium leaves out, whatever include.unknown.datatypes is.
+var unlisted = []string{"money", "name", "interval", "varbit", "xml", "point", "refcursor"}
 
 // listed are types for whose arrays Debezium has a schema with optional items. All others have
 // what their item has.
-var listed = map[string]bool{
-	"int2": true, "int4": true, "int8": true, "oid": true, "char": true, "varchar": true,
-	"text": true, "bpchar": true, "inet": true, "cidr": true,
-	"macaddr": true, "macaddr8": true, "tsrange": true, "tstzrange": true, "daterange": true,
-	"int4range": true, "numrange": true, "int8range": true,
-	"numeric": true, "float4": true, "float8": true, "bool": true, "date": true, "uuid": true,
-	"json": true, "jsonb": true, "time": true, "timetz": true,
-	"timestamp": true, "timestamptz": true, "bytea": true, "citext": true, "hstore": true,
-	"ltree": true,
-}
+var listed = strings.Fields(`int2 int4 int8 oid char varchar text bpchar inet cidr macaddr macaddr8
+	tsrange tstzrange daterange int4range numrange int8range numeric float4 float8 bool date uuid json
+	jsonb time timetz timestamp timestamptz bytea citext hstore ltree`)
 
 func arrayCodec(t *Type, h *Handling) (codec, error) {
 	elem := *t.Elem
 	elem.Mod = t.Mod
-	if unlisted[elem.Name] && (elem.Kind == "b" || elem.Kind == "r") && h.StrictTypes {
+	base := elem.Kind == "b" || elem.Kind == "r"
+	if base && slices.Contains(unlisted, elem.Name) && h.StrictTypes {
 		return codec{}, &UnsupportedTypeError{t.Name}
 	}
 	e, err := CodecOf(&elem, h)
@@ -34,39 +31,39 @@ func arrayCodec(t *Type, h *Handling) (codec, error) {
 		return codec{Schema: e.Schema, Read: func([]byte) (any, error) { return nil, nil }}, nil
 	}
 	items := e.Schema
-	items.Optional = items.Optional || listed[elem.Name] && (elem.Kind == "b" || elem.Kind == "r")
+	items.Optional = items.Optional || base && slices.Contains(listed, elem.Name)
 	delimiter := byte(',')
 	if elem.Name == "box" {
 		delimiter = ';'
 	}
-	return codec{Schema: Schema{Kind: KindArray, items: &items},
-		Read: func(b []byte) (any, error) {
-			parts, err := parseArray(b, delimiter)
-			if err != nil {
-				return nil, err
+	read := func(b []byte) (any, error) {
+		parts, err := parseArray(b, delimiter)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]any, len(parts))
+		for i, p := range parts {
+			if elem.Name == "time" && h.StrictTypes {
+				p = wholeMillis(p)
 			}
-			out := make([]any, len(parts))
-			for i, p := range parts {
-				if elem.Name == "time" && h.StrictTypes {
-					p = wholeMillis(p)
-				}
-				switch {
-				case p == nil:
-				case e.Read == nil:
-					out[i] = Text(p)
-				default:
-					if out[i], err = e.Read(p); err != nil {
-						return nil, err
-					}
-				}
-				if h.StrictTypes && out[i] == nil &&
-					(!items.Optional || p != nil && items.Kind == KindStruct) {
-					// an item that has to be there is not: Debezium drops the whole array
-					return nil, nil
+			switch {
+			case p == nil:
+			case e.Read == nil:
+				out[i] = Text(p)
+			default:
+				if out[i], err = e.Read(p); err != nil {
+					return nil, err
 				}
 			}
-			return out, nil
-		}}, nil
+			// an item that has to be there is not: Debezium drops the whole array
+			if missing := out[i] == nil && h.StrictTypes; missing &&
+				(!items.Optional || p != nil && items.Kind == KindStruct) {
+				return nil, nil
+			}
+		}
+		return out, nil
+	}
+	return codec{Schema: Schema{Kind: KindArray, items: &items}, Read: read}, nil
 }
 
 // wholeMillis cuts the text of a time of day to milliseconds: PostgreSQL's Java driver has no more

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -9,57 +10,26 @@ import (
 
 // parseArray reads PostgreSQL's text of an array; the delimiter is a comma for all types but box.
 // A nil element is NULL. Elements that are arrays themselves are nil too, as Debezium has them.
-func parseArray(b []byte, delimiter byte) ([][]byte, error) {
-	bad := func() error { return fmt.Errorf("%q is no array", b) }
+func parseArray(text []byte, delimiter byte) ([][]byte, error) {
+	bad := func() error { return fmt.Errorf("%q is no array", text) }
+	b := text
 	if len(b) > 0 && b[0] == '[' { // explicit bounds: [2:3]={a,b}
-		for i, c := range b {
-			if c == '=' {
-				b = b[i+1:]
-				break
-			}
-		}
+		_, b, _ = bytes.Cut(b, []byte("="))
 	}
 	if len(b) < 2 || b[0] != '{' || b[len(b)-1] != '}' {
 		return nil, bad()
 	}
 	in := b[1 : len(b)-1]
 	elements := [][]byte{}
-	for i := 0; i < len(in); {
+	for i := 0; i < len(in); i++ {
+		var e []byte
 		switch in[i] {
 		case '{':
-			depth, quoted := 0, false
-			for ; i < len(in); i++ {
-				switch c := in[i]; {
-				case c == '\\':
-					i++
-				case c == '"':
-					quoted = !quoted
-				case c == '{' && !quoted:
-					depth++
-				case c == '}' && !quoted:
-					depth--
-				}
-				if depth == 0 && !quoted {
-					i++
-					break
-				}
-			}
-			elements = append(elements, nil)
+			i = endOfArray(in, i)
 		case '"':
-			e := []byte{}
-			i++
-			for ; i < len(in) && in[i] != '"'; i++ {
-				if in[i] == '\\' {
-					i++
-				}
-				if i < len(in) {
-					e = append(e, in[i])
-				}
-			}
-			i++
-			elements = append(elements, e)
+			e, i = parseQuoted(in, i)
 		default:
-			e := []byte{}
+			e = []byte{}
 			escaped := false
 			for ; i < len(in) && in[i] != delimiter; i++ {
 				if in[i] == '\\' && i+1 < len(in) {
@@ -71,52 +41,75 @@ func parseArray(b []byte, delimiter byte) ([][]byte, error) {
 			if !escaped && string(e) == "NULL" {
 				e = nil
 			}
-			elements = append(elements, e)
 		}
-		if i < len(in) {
-			if in[i] != delimiter {
-				return nil, bad()
-			}
-			i++
+		elements = append(elements, e)
+		if i < len(in) && in[i] != delimiter {
+			return nil, bad()
 		}
 	}
 	return elements, nil
+}
+
+// endOfArray is the place behind the array that begins at i.
+func endOfArray(in []byte, i int) int {
+	depth, quoted := 0, false
+	for ; i < len(in); i++ {
+		switch c := in[i]; {
+		case c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == '{' && !quoted:
+			depth++
+		case c == '}' && !quoted:
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return i
+}
+
+// parseQuoted reads a text whose opening quote is at i; end is the place behind the closing one.
+func parseQuoted(in []byte, i int) (text []byte, end int) {
+	text = []byte{}
+	for i++; i < len(in) && in[i] != '"'; i++ {
+		if in[i] == '\\' {
+			i++
+		}
+		if i < len(in) {
+			text = append(text, in[i])
+		}
+	}
+	return text, i + 1
 }
 
 // parseHstore reads "a"=>"1", "b"=>NULL. The members come in the order of Java's HashMap, as in
 // Debezium.
 func parseHstore(b []byte) (mapping, error) {
 	m := mapping{}
-	i := 0
-	quoted := func() (Text, bool) {
-		if i >= len(b) || b[i] != '"' {
-			return nil, false
+	bad := func() error { return fmt.Errorf("%q is no hstore", b) }
+	for i := 0; i < len(b); {
+		if b[i] != '"' {
+			return nil, bad()
 		}
-		s := Text{}
-		for i++; i < len(b) && b[i] != '"'; i++ {
-			if b[i] == '\\' && i+1 < len(b) {
-				i++
-			}
-			s = append(s, b[i])
-		}
-		i++
-		return s, true
-	}
-	for i < len(b) {
-		key, ok := quoted()
-		if !ok || i+2 > len(b) || string(b[i:i+2]) != "=>" {
-			return nil, fmt.Errorf("%q is no hstore", b)
-		}
+		var member entry
+		member.key, i = parseQuoted(b, i)
+		rest, found := bytes.CutPrefix(b[min(i, len(b)):], []byte("=>"))
 		i += 2
-		var value any
-		if s, ok := quoted(); ok {
-			value = s
-		} else if i+4 <= len(b) && string(b[i:i+4]) == "NULL" {
+		switch {
+		case !found:
+			return nil, bad()
+		case bytes.HasPrefix(rest, []byte("NULL")):
 			i += 4
-		} else {
-			return nil, fmt.Errorf("%q is no hstore", b)
+		case bytes.HasPrefix(rest, []byte{'"'}):
+			var value Text
+			value, i = parseQuoted(b, i)
+			member.value = value
+		default:
+			return nil, bad()
 		}
-		m = append(m, entry{key, value})
+		m = append(m, member)
 		for i < len(b) && (b[i] == ',' || b[i] == ' ') {
 			i++
 		}
@@ -139,8 +132,6 @@ func (m mapping) hashOrder() {
 		}
 		return (h ^ h>>16) & (buckets - 1)
 	}
-	slices.SortStableFunc(m, func(a, b entry) int {
-		return cmp.Compare(bucket(a.key),
-			bucket(b.key))
-	})
+	slices.SortStableFunc(m,
+		func(a, b entry) int { return cmp.Compare(bucket(a.key), bucket(b.key)) })
 }

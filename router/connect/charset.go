@@ -23,25 +23,24 @@ func (c charset) recode(utf8 []byte) []byte {
 	return c(utf8)
 }
 
+// charsets are those that golang.org/x/text has by another name than Java, or in another way.
+var charsets = map[string]charset{
+	"": nil, "UTF-8": nil, "UTF8": nil, "US-ASCII": ascii, "ASCII": ascii,
+	"ISO8859-1": eachCharacter(charmap.ISO8859_1.EncodeRune),
+	"UTF-16":    whole(unicode.UTF16(unicode.BigEndian, unicode.UseBOM)),
+	"UTF-16BE":  whole(unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)),
+	"UTF-16LE":  whole(unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)),
+	"UTF-32":    whole(utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)),
+	"UTF-32BE":  whole(utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)),
+	"UTF-32LE":  whole(utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)),
+}
+
+var ascii = eachCharacter(func(c rune) (byte, bool) { return byte(c), c < 0x80 })
+
 // CharsetOf finds a character set by the name that Java or the IANA has for it.
 func CharsetOf(name string) (charset, error) {
-	switch strings.ToUpper(strings.ReplaceAll(name, "_", "-")) {
-	case "", "UTF-8", "UTF8":
-		return nil, nil
-	case "US-ASCII", "ASCII":
-		return eachCharacter(func(c rune) (byte, bool) { return byte(c), c < 0x80 }), nil
-	case "ISO8859-1":
-		return eachCharacter(charmap.ISO8859_1.EncodeRune), nil
-	case "UTF-16":
-		return whole(unicode.UTF16(unicode.BigEndian, unicode.UseBOM)), nil
-	case "UTF-16BE":
-		return whole(unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)), nil
-	case "UTF-16LE":
-		return whole(unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)), nil
-	case "UTF-32", "UTF-32BE":
-		return whole(utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)), nil
-	case "UTF-32LE":
-		return whole(utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)), nil
+	if c, ok := charsets[strings.ToUpper(strings.ReplaceAll(name, "_", "-"))]; ok {
+		return c, nil
 	}
 	if e, err := ianaindex.IANA.Encoding(name); err == nil {
 		if m, ok := e.(*charmap.Charmap); ok {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -28,7 +29,7 @@ type codec struct {
 	Number bool                      // an integer whose text is written as it is in every format
 }
 
-// unsupported is a type that Debezium leaves out of its rows.
+// UnsupportedTypeError is a type that Debezium leaves out of its rows.
 type UnsupportedTypeError struct{ Name string }
 
 func (e *UnsupportedTypeError) Error() string { return "type " + e.Name + " has no mapping" }
@@ -47,8 +48,38 @@ func integerCodec(k Kind) codec {
 	}}
 }
 
-func named(k Kind, name string, read func([]byte) (any, error)) codec {
-	return codec{Schema: Schema{Kind: k, Name: name, Version: "1"}, Read: read}
+// named is a codec with a schema of a name in version 1, and parameters if it has some.
+func named(k Kind, name string, read func([]byte) (any, error), params ...parameter) codec {
+	return codec{Schema: Schema{Kind: k, Name: name, Version: "1", params: params}, Read: read}
+}
+
+// plain is a codec with a schema without a name.
+func plain(k Kind, read func([]byte) (any, error)) codec {
+	return codec{Schema: Schema{Kind: k}, Read: read}
+}
+
+// textTypes are the types whose text is the value, with the names of their schemas.
+var textTypes = map[string]string{
+	"text": "", "varchar": "", "bpchar": "", "char": "", "name": "", "citext": "", "inet": "",
+	"cidr": "", "macaddr": "", "macaddr8": "", "int4range": "", "int8range": "", "numrange": "",
+	"tsrange": "", "tstzrange": "", "daterange": "", "uuid": "io.debezium.data.Uuid",
+	"json": "io.debezium.data.Json", "jsonb": "io.debezium.data.Json", "xml": "io.debezium.data.Xml",
+	"ltree": "io.debezium.data.Ltree", "tsvector": "io.debezium.data.Tsvector",
+}
+
+// codecs are those of types with one codec.
+var codecs = map[string]codec{
+	"int2": integerCodec(KindInt16), "int4": integerCodec(KindInt32), "int8": integerCodec(KindInt64),
+	"oid": integerCodec(KindInt64), "bool": plain(KindBool, readBool),
+	"float4": plain(KindFloat, readFloat), "float8": plain(KindDouble, readDouble),
+	"timetz": named(KindString, "io.debezium.time.ZonedTime", readTimeTZ),
+}
+
+// codecsOf are those of types whose codec depends on their modifier or on the handling modes.
+var codecsOf = map[string]func(t *Type, h *Handling) codec{
+	"bytea": byteaCodec, "numeric": numericCodec, "money": moneyCodec, "date": dateCodec,
+	"time": timeCodec, "timestamp": timestampCodec, "timestamptz": timestampTZCodec,
+	"interval": intervalCodec, "bit": bitCodec, "varbit": bitCodec, "hstore": hstoreCodec,
 }
 
 // CodecOf finds the mapping of a type under the configured handling modes.
@@ -63,60 +94,23 @@ func CodecOf(t *Type, h *Handling) (codec, error) {
 	case t.Elem != nil:
 		return arrayCodec(t, h)
 	}
-	switch t.Name {
-	case "text", "varchar", "bpchar", "char", "name", "citext", "inet", "cidr", "macaddr",
-		"macaddr8",
-		"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange":
-		return textCodec(""), nil
-	case "uuid":
-		return textCodec("io.debezium.data.Uuid"), nil
-	case "json", "jsonb":
-		return textCodec("io.debezium.data.Json"), nil
-	case "xml":
-		return textCodec("io.debezium.data.Xml"), nil
-	case "ltree":
-		return textCodec("io.debezium.data.Ltree"), nil
-	case "tsvector":
-		return textCodec("io.debezium.data.Tsvector"), nil
-	case "int2":
-		return integerCodec(KindInt16), nil
-	case "int4":
-		return integerCodec(KindInt32), nil
-	case "int8", "oid":
-		return integerCodec(KindInt64), nil
-	case "bool":
-		return codec{Schema: Schema{Kind: KindBool}, Read: readBool}, nil
-	case "float4":
-		return codec{Schema: Schema{Kind: KindFloat}, Read: func(b []byte) (any, error) {
-			v, err := strconv.ParseFloat(string(b), 32)
-			return float32(v), err
+	if name, isText := textTypes[t.Name]; isText {
+		return textCodec(name), nil
+	}
+	if c, known := codecs[t.Name]; known {
+		return c, nil
+	}
+	if of, known := codecsOf[t.Name]; known {
+		return of(t, h), nil
+	}
+	if g, known := geometries[t.Name]; known {
+		return codec{Schema: *g.schema, Read: func(b []byte) (any, error) {
+			n, err := numbers(b, g.numbers)
+			if err != nil {
+				return nil, err
+			}
+			return &Structure{g.schema, g.values(n, b)}, nil
 		}}, nil
-	case "float8":
-		return codec{Schema: Schema{Kind: KindDouble}, Read: readDouble}, nil
-	case "bytea":
-		return binaryCodec(h.BinaryHandling, decodeBytea), nil
-	case "numeric":
-		return numericCodec(t.Mod, h.DecimalHandling), nil
-	case "money":
-		return moneyCodec(h.DecimalHandling, h.MoneyDigits), nil
-	case "date":
-		return dateCodec(h.TimePrecision), nil
-	case "time":
-		return timeCodec(precision(t.Mod), h.TimePrecision, h.StrictTypes), nil
-	case "timestamp":
-		return timestampCodec(precision(t.Mod), h.TimePrecision, h.StrictTypes), nil
-	case "timetz":
-		return named(KindString, "io.debezium.time.ZonedTime", readTimeTZ), nil
-	case "timestamptz":
-		return timestampTZCodec(precision(t.Mod)), nil
-	case "interval":
-		return intervalCodec(h.IntervalHandling, h.StrictTypes), nil
-	case "bit", "varbit":
-		return bitCodec(t), nil
-	case "hstore":
-		return hstoreCodec(h.HstoreHandling), nil
-	case "point", "box", "circle", "lseg", "path", "polygon", "line":
-		return geometryCodec(t.Name), nil
 	}
 	if h.IncludeUnknown {
 		return binaryCodec(h.BinaryHandling, func(b []byte) ([]byte, error) { return b, nil }), nil
@@ -141,6 +135,11 @@ func readBool(b []byte) (any, error) {
 	return nil, fmt.Errorf("%q is no boolean", b)
 }
 
+func readFloat(b []byte) (any, error) {
+	v, err := strconv.ParseFloat(string(b), 32)
+	return float32(v), err
+}
+
 // readDouble reads a number; one that is too large is infinite.
 func readDouble(b []byte) (any, error) {
 	v, err := strconv.ParseFloat(string(b), 64)
@@ -150,7 +149,8 @@ func readDouble(b []byte) (any, error) {
 	return v, err
 }
 
-// decodeBytea reads the hex form; the escape form does not occur, since the session asks for hex.
+// decodeBytea reads the hex form; the escape form does not occur, since
+// the session sets bytea_output to hex.
 func decodeBytea(b []byte) ([]byte, error) {
 	if len(b) < 2 || b[0] != '\\' || b[1] != 'x' {
 		return nil, fmt.Errorf("%.20q is no bytea in hex form", b)
@@ -160,174 +160,150 @@ func decodeBytea(b []byte) ([]byte, error) {
 	return out, err
 }
 
+// binaryModes write bytes as text.
+var binaryModes = map[string]func(dst, b []byte) []byte{
+	"base64":          base64.StdEncoding.AppendEncode,
+	"base64-url-safe": base64.URLEncoding.AppendEncode,
+	"hex":             hex.AppendEncode,
+}
+
 // binaryCodec writes what is read as bytes, or as text with one of the other modes.
 func binaryCodec(mode string, read func([]byte) ([]byte, error)) codec {
-	encode := map[string]func(dst, b []byte) []byte{
-		"base64":          base64.StdEncoding.AppendEncode,
-		"base64-url-safe": base64.URLEncoding.AppendEncode, "hex": hex.AppendEncode,
-	}[mode]
-	if encode != nil {
-		return codec{Schema: Schema{Kind: KindString}, Read: func(b []byte) (any, error) {
+	if encode := binaryModes[mode]; encode != nil {
+		return plain(KindString, func(b []byte) (any, error) {
 			raw, err := read(b)
 			return Text(encode(nil, raw)), err
-		}}
+		})
 	}
-	return codec{Schema: Schema{Kind: KindBytes}, Read: func(b []byte) (any, error) {
+	return plain(KindBytes, func(b []byte) (any, error) {
 		raw, err := read(b)
 		return buffer(raw), err
-	}}
+	})
 }
+
+func byteaCodec(_ *Type, h *Handling) codec { return binaryCodec(h.BinaryHandling, decodeBytea) }
 
 const decimalName = "org.apache.kafka.connect.data.Decimal"
 
-func numericCodec(mod int32, mode string) codec {
-	scale := numericScale(mod)
-	switch mode {
-	case "string":
-		return codec{Schema: Schema{Kind: KindString},
-			Read: func(b []byte) (any, error) { return readNumericText(b, mod >= 4, scale) }}
-	case "double":
-		return codec{Schema: Schema{Kind: KindDouble}, Read: readDouble}
-	}
-	if mod < 4 {
-		return codec{Schema: Schema{Kind: KindStruct,
-			Name: "io.debezium.data.VariableScaleDecimal", Version: "1",
-			doc: "Variable scaled decimal", Fields: variableScaleFields}, Read: readVariableScale}
-	}
-	return codec{
-		Schema: Schema{Kind: KindBytes, Name: decimalName, Version: "1", params: []parameter{
-			{"scale", strconv.Itoa(scale)}, {"connect.decimal.precision",
-				strconv.Itoa(int(mod-4) >> 16)}}},
-		Read: func(b []byte) (any, error) {
-			if notFinite(b) {
-				return nil, nil
-			}
-			d, err := parseDecimal(b)
-			if err != nil {
-				return nil, err
-			}
-			return d.withScale(scale), nil
-		},
+// notFinite has Debezium's texts for numbers without a decimal form.
+var notFinite = map[string]string{
+	"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY",
+}
+
+// readDecimal reads a number with the form that it gets; one that is not finite has no value.
+func readDecimal(form func(decimal) any) func([]byte) (any, error) {
+	return func(b []byte) (any, error) {
+		if notFinite[string(b)] != "" {
+			return nil, nil
+		}
+		d, err := parseDecimal(b)
+		if err != nil {
+			return nil, err
+		}
+		return form(d), nil
 	}
 }
 
-func notFinite(b []byte) bool {
-	return string(b) == "NaN" || string(b) == "Infinity" || string(b) == "-Infinity"
+func numericCodec(t *Type, h *Handling) codec {
+	mod, mode, scale := t.Mod, h.DecimalHandling, numericScale(t.Mod)
+	switch {
+	case mode == "string":
+		return plain(KindString,
+			func(b []byte) (any, error) { return numericText(b, mod >= 4, scale), nil })
+	case mode == "double":
+		return plain(KindDouble, readDouble)
+	case mod < 4:
+		return codec{Schema: *variableScale, Read: readDecimal(func(d decimal) any {
+			d = d.withoutTrailingZeros()
+			return &Structure{variableScale, []any{int64(d.scale), byteArray(d.twosComplement())}}
+		})}
+	}
+	return named(KindBytes, decimalName,
+		readDecimal(func(d decimal) any { return d.withScale(scale) }),
+		parameter{"scale", strconv.Itoa(scale)},
+		parameter{"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)})
 }
 
-// readNumericText gives the text, with all digits of the scale if there is one: a default may have
+// numericText gives the text, with all digits of the scale if there is one: a default may have
 // fewer.
-func readNumericText(b []byte, scaled bool, scale int) (any, error) {
-	switch string(b) {
-	case "NaN":
-		return Text("NAN"), nil
-	case "Infinity":
-		return Text("POSITIVE_INFINITY"), nil
-	case "-Infinity":
-		return Text("NEGATIVE_INFINITY"), nil
+func numericText(b []byte, scaled bool, scale int) Text {
+	if text := notFinite[string(b)]; text != "" {
+		return Text(text)
 	}
 	_, fraction, _ := bytes.Cut(b, []byte{'.'})
 	if !scaled || len(fraction) >= scale {
-		return Text(b), nil
+		return Text(b)
 	}
-	out := append(make([]byte, 0, len(b)+scale+1), b...)
+	out := slices.Clone(b)
 	if len(fraction) == 0 {
 		out = append(out, '.')
 	}
-	return Text(append(out, bytes.Repeat([]byte{'0'}, scale-len(fraction))...)), nil
+	return Text(append(out, bytes.Repeat([]byte{'0'}, scale-len(fraction))...))
 }
 
-var (
-	variableScaleFields = []*Field{{"scale", requiredInt32}, {"value", requiredBytes}}
-	variableScaleSchema = &Schema{Kind: KindStruct, Fields: variableScaleFields}
-)
+var variableScale = &Schema{Kind: KindStruct, Name: "io.debezium.data.VariableScaleDecimal",
+	Version: "1", doc: "Variable scaled decimal",
+	Fields: []*Field{{"scale", requiredInt32}, {"value", requiredBytes}}}
 
-func readVariableScale(b []byte) (any, error) {
-	if notFinite(b) {
-		return nil, nil
-	}
-	d, err := parseDecimal(b)
-	if err != nil {
-		return nil, err
-	}
-	d = d.withoutTrailingZeros()
-	return &Structure{variableScaleSchema, []any{int64(d.scale), byteArray(d.twosComplement())}},
-		nil
-}
-
-func moneyCodec(mode string, digits int) codec {
-	plain := func(b []byte) []byte {
-		out := make([]byte, 0, len(b))
-		for _, c := range b {
-			switch {
-			case c >= '0' && c <= '9', c == '.':
-				out = append(out, c)
-			case c == '-' || c == '(':
-				out = append([]byte{'-'}, out...)
-			}
+// plainMoney leaves of a text of money what a number has. A negative one may be in parentheses.
+func plainMoney(b []byte) (out []byte) {
+	for _, c := range b {
+		switch {
+		case c >= '0' && c <= '9', c == '.':
+			out = append(out, c)
+		case c == '-' || c == '(':
+			out = append([]byte{'-'}, out...)
 		}
-		return out
 	}
-	switch mode {
+	return out
+}
+
+func moneyCodec(_ *Type, h *Handling) codec {
+	switch h.DecimalHandling {
 	case "string":
-		return codec{Schema: Schema{Kind: KindString},
-			Read: func(b []byte) (any, error) { return Text(plain(b)), nil }}
+		return plain(KindString, func(b []byte) (any, error) { return Text(plainMoney(b)), nil })
 	case "double":
-		return codec{Schema: Schema{Kind: KindDouble},
-			Read: func(b []byte) (any, error) { return readDouble(plain(b)) }}
+		return plain(KindDouble, func(b []byte) (any, error) { return readDouble(plainMoney(b)) })
 	}
-	return codec{
-		Schema: Schema{Kind: KindBytes, Name: decimalName, Version: "1",
-			params: []parameter{{"scale", strconv.Itoa(digits)}}},
-		Read: func(b []byte) (any, error) {
-			d, err := parseDecimal(plain(b))
-			if err != nil {
-				return nil, err
-			}
-			return d.rounded(digits), nil
-		},
-	}
+	read := readDecimal(func(d decimal) any { return d.rounded(h.MoneyDigits) })
+	return named(KindBytes, decimalName,
+		func(b []byte) (any, error) { return read(plainMoney(b)) },
+		parameter{"scale", strconv.Itoa(h.MoneyDigits)})
 }
 
 // bitCodec: one bit is a boolean, more are bytes with the lowest bits first, as many as it takes.
-func bitCodec(t *Type) codec {
+func bitCodec(t *Type, _ *Handling) codec {
 	if t.Mod == 1 || t.Name == "bit" && t.Mod < 0 {
-		return codec{Schema: Schema{Kind: KindBool},
-			Read: func(b []byte) (any, error) { return string(b) == "1", nil }}
+		return plain(KindBool, func(b []byte) (any, error) { return string(b) == "1", nil })
 	}
 	length := t.Mod
 	if length < 0 {
 		length = math.MaxInt32
 	}
-	return codec{
-		Schema: Schema{Kind: KindBytes, Name: "io.debezium.data.Bits", Version: "1",
-			params: []parameter{{"length", strconv.Itoa(int(length))}}},
-		Read: func(b []byte) (any, error) {
-			out := make(byteArray, (len(b)+7)/8)
-			for i := range b {
-				switch b[len(b)-1-i] {
-				case '1':
-					out[i/8] |= 1 << (i % 8)
-				case '0':
-				default:
-					return nil, fmt.Errorf("%q is no bit string", b)
-				}
+	read := func(b []byte) (any, error) {
+		out := make(byteArray, (len(b)+7)/8)
+		for i := range b {
+			switch b[len(b)-1-i] {
+			case '1':
+				out[i/8] |= 1 << (i % 8)
+			case '0':
+			default:
+				return nil, fmt.Errorf("%q is no bit string", b)
 			}
-			return byteArray(bytes.TrimRight(out, "\x00")), nil
-		},
+		}
+		return byteArray(bytes.TrimRight(out, "\x00")), nil
 	}
+	return named(KindBytes, "io.debezium.data.Bits", read,
+		parameter{"length", strconv.Itoa(int(length))})
 }
 
-func hstoreCodec(mode string) codec {
-	if mode == "map" {
+func hstoreCodec(_ *Type, h *Handling) codec {
+	if h.HstoreHandling == "map" {
 		return codec{Schema: Schema{Kind: KindMap, items: optionalString},
 			Read: func(b []byte) (any, error) { return parseHstore(b) }}
 	}
 	return named(KindString, "io.debezium.data.Json", func(b []byte) (any, error) {
 		m, err := parseHstore(b)
-		if err != nil {
-			return nil, err
-		}
-		return Text(PlainJSON.append(nil, m)), nil
+		return Text(PlainJSON.append(nil, m)), err
 	})
 }

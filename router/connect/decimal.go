@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"bytes"
 	"fmt"
 	"math/big"
 	"strconv"
@@ -12,29 +13,20 @@ type decimal struct {
 	scale    int
 }
 
+var ten = big.NewInt(10)
+
+func powerOfTen(n int) *big.Int { return new(big.Int).Exp(ten, big.NewInt(int64(n)), nil) }
+
 // parseDecimal reads PostgreSQL's text of a numeric: digits with an optional point, never an
 // exponent.
 func parseDecimal(b []byte) (decimal, error) {
-	digits := make([]byte, 0, len(b))
-	scale, seen := 0, false
-	for i, c := range b {
-		switch {
-		case c == '.' && !seen:
-			seen = true
-		case c >= '0' && c <= '9', c == '-' && i == 0:
-			digits = append(digits, c)
-			if seen {
-				scale++
-			}
-		default:
-			return decimal{}, fmt.Errorf("%q is no decimal number", b)
-		}
-	}
-	v, ok := new(big.Int).SetString(string(digits), 10)
-	if !ok {
+	whole, fraction, _ := bytes.Cut(b, []byte{'.'})
+	digits := string(whole) + string(fraction)
+	v, ok := new(big.Int).SetString(digits, 10)
+	if !ok || digits[0] == '+' || bytes.ContainsAny(fraction, "+-") {
 		return decimal{}, fmt.Errorf("%q is no decimal number", b)
 	}
-	return decimal{v, scale}, nil
+	return decimal{v, len(fraction)}, nil
 }
 
 // withScale adds zeros until there are that many digits behind the point.
@@ -42,7 +34,7 @@ func (d decimal) withScale(scale int) decimal {
 	if scale <= d.scale {
 		return d
 	}
-	pow := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(scale-d.scale)), nil)
+	pow := powerOfTen(scale - d.scale)
 	return decimal{pow.Mul(pow, d.unscaled), scale}
 }
 
@@ -51,7 +43,7 @@ func (d decimal) rounded(scale int) decimal {
 	if scale >= d.scale {
 		return d.withScale(scale)
 	}
-	pow := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(d.scale-scale)), nil)
+	pow := powerOfTen(d.scale - scale)
 	q, rest := new(big.Int).QuoRem(d.unscaled, pow, new(big.Int))
 	if rest.Abs(rest).Lsh(rest, 1).Cmp(pow) >= 0 {
 		q.Add(q, big.NewInt(int64(d.unscaled.Sign())))
@@ -61,10 +53,9 @@ func (d decimal) rounded(scale int) decimal {
 
 // withoutTrailingZeros drops zeros at the end of the fraction.
 func (d decimal) withoutTrailingZeros() decimal {
-	ten, rest := big.NewInt(10), new(big.Int)
 	for d.scale > 0 {
-		q := new(big.Int)
-		if q.QuoRem(d.unscaled, ten, rest); rest.Sign() != 0 {
+		q, rest := new(big.Int).QuoRem(d.unscaled, ten, new(big.Int))
+		if rest.Sign() != 0 {
 			break
 		}
 		d = decimal{q, d.scale - 1}
@@ -74,22 +65,15 @@ func (d decimal) withoutTrailingZeros() decimal {
 
 // twosComplement is the shortest big-endian form, as BigInteger.toByteArray.
 func (d decimal) twosComplement() []byte {
-	if d.unscaled.Sign() >= 0 {
-		b := d.unscaled.Bytes()
-		if len(b) == 0 || b[0]&0x80 != 0 {
-			b = append([]byte{0}, b...)
-		}
-		return b
+	v, bits := d.unscaled, d.unscaled.BitLen()
+	if v.Sign() < 0 {
+		bits = new(big.Int).Not(v).BitLen()
 	}
-	n := new(big.Int).Not(d.unscaled) // -x-1, whose inverted bytes are those of x
-	b := n.Bytes()
-	if len(b) == 0 || b[0]&0x80 != 0 {
-		b = append([]byte{0}, b...)
+	out := make([]byte, bits/8+1)
+	if v.Sign() < 0 {
+		v = new(big.Int).Add(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(out))))
 	}
-	for i := range b {
-		b[i] = ^b[i]
-	}
-	return b
+	return v.FillBytes(out)
 }
 
 // appendText appends what BigDecimal.toString gives: plain, unless the number is smaller than a
@@ -99,30 +83,22 @@ func (d decimal) appendText(dst []byte) []byte {
 	if d.unscaled.Sign() < 0 {
 		dst = append(dst, '-')
 	}
-	if d.scale == 0 {
+	point := len(digits) - d.scale
+	switch {
+	case d.scale == 0:
 		return append(dst, digits...)
-	}
-	adjusted := -d.scale + len(digits) - 1
-	if adjusted >= -6 {
-		point := len(digits) - d.scale
-		if point > 0 {
-			dst = append(dst, digits[:point]...)
-			dst = append(dst, '.')
-			return append(dst, digits[point:]...)
-		}
-		dst = append(dst, '0', '.')
-		for range -point {
-			dst = append(dst, '0')
-		}
+	case point > 0:
+		dst = append(append(dst, digits[:point]...), '.')
+		return append(dst, digits[point:]...)
+	case point > -6:
+		dst = append(append(dst, "0."...), "00000"[:-point]...)
 		return append(dst, digits...)
 	}
 	dst = append(dst, digits[0])
 	if len(digits) > 1 {
-		dst = append(dst, '.')
-		dst = append(dst, digits[1:]...)
+		dst = append(append(dst, '.'), digits[1:]...)
 	}
-	dst = append(dst, 'E')
-	return strconv.AppendInt(dst, int64(adjusted), 10)
+	return strconv.AppendInt(append(dst, 'E'), int64(point-1), 10)
 }
 
 // numericScale is the scale of a numeric(p,s), by its type modifier. PostgreSQL keeps it in eleven

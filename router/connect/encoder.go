@@ -7,28 +7,32 @@ import (
 	"strings"
 )
 
-// Converter is the format of one side with its options.
+// Converter is one of Kafka Connect's converters with its options.
 type Converter struct {
-	Format, Decimals, Encoding, Delegate string
-	Defaults                             bool
+	Format   string // string | json | json+schema | binary | simple, or one of NumberKinds
+	Decimals string // of JSON: BASE64 | NUMERIC
+	Encoding string // of string: the character set
+	Delegate string // of binary: the format of what is no bytes; empty: an error
+	Defaults bool   // of JSON: the default of a column in the place of null
 }
 
-// Encoder writes values to bytes as one of Kafka Connect's converters does.
+// Encoder writes values to bytes as a converter does.
 type Encoder struct {
-	Format   string // string | json | json+schema | binary | simple, or one of numberKinds
-	java     javaText
-	numeric  bool    // decimals are numbers in JSON
-	Defaults bool    // JSON has the default of a column in the place of null
-	charset  charset // of format string
-	Delegate string  // the format of what is no bytes, with format binary; empty: an error
+	Converter
+	text    *notation // of format string
+	charset charset   // of format string
+	numeric bool      // decimals are numbers in JSON
 }
 
-// NewEncoder makes the encoder of a valid converter.
+// NewEncoder makes the encoder of a valid converter. With java, format string prints bytes as Java
+// does.
 func NewEncoder(c Converter, java bool) Encoder {
 	set, _ := CharsetOf(c.Encoding)
-	return Encoder{Format: c.Format, java: javaText(java),
-		numeric: strings.EqualFold(c.Decimals, "NUMERIC"), Defaults: c.Defaults, charset: set,
-		Delegate: c.Delegate}
+	e := Encoder{c, plainText, set, strings.EqualFold(c.Decimals, "NUMERIC")}
+	if java {
+		e.text = javaText
+	}
+	return e
 }
 
 // NumberKinds are the formats of Connect's number converters, with the type that each takes.
@@ -57,34 +61,21 @@ func (e *Encoder) Cell(c *Column, raw []byte) ([]byte, error) {
 	if raw == nil {
 		return e.Value(c.Schema, c.Prefix, c.Def)
 	}
-	plain := c.Read == nil || c.Number
-	switch e.Format {
-	case "string":
-		if plain || c.AsIs {
-			return e.charset.recode(raw), nil
-		}
-	case "simple":
-		if plain || c.AsIs {
-			return raw, nil
-		}
-	case "json":
+	switch plain := c.Read == nil || c.Number; {
+	case e.Format == "string" && (plain || c.AsIs):
+		return e.charset.recode(raw), nil
+	case e.Format == "simple" && (plain || c.AsIs), e.Format == "json" && c.Number:
+		return raw, nil
+	case e.Format == "json" && plain:
+		return appendJSONString(make([]byte, 0, len(raw)+len(raw)/4+8), raw), nil
+	case e.Format == "json+schema" && plain:
+		out := append(make([]byte, 0, len(c.Prefix)+len(raw)+len(raw)/4+9), c.Prefix...)
 		if c.Number {
-			return raw, nil
+			out = append(out, raw...)
+		} else {
+			out = appendJSONString(out, raw)
 		}
-		if c.Read == nil {
-			return appendJSONString(make([]byte, 0, len(raw)+len(raw)/4+8), raw), nil
-		}
-	case "json+schema":
-		if plain {
-			out := make([]byte, 0, len(c.Prefix)+len(raw)+len(raw)/4+9)
-			out = append(out, c.Prefix...)
-			if c.Number {
-				out = append(out, raw...)
-			} else {
-				out = appendJSONString(out, raw)
-			}
-			return append(out, '}'), nil
-		}
+		return append(out, '}'), nil
 	}
 	v, err := c.Value(raw)
 	if err != nil {
@@ -109,42 +100,51 @@ func (c *Column) Value(raw []byte) (any, error) {
 	return v, nil
 }
 
+// Text is the value of a column of text; nil for NULL.
+func (c *Column) Text(raw []byte) (Text, error) {
+	if raw == nil || c.Read == nil {
+		return raw, nil
+	}
+	v, err := c.Value(raw)
+	t, _ := v.(Text)
+	return t, err
+}
+
 // Value encodes a value of a schema. A nil schema is none, as for an expanded empty array.
 func (e *Encoder) Value(s *Schema, prefix []byte, v any) ([]byte, error) {
 	switch e.Format {
 	case "json", "json+schema":
-		return e.json(e.Format == "json+schema", s, prefix, v)
+		return e.json(s, prefix, v)
 	case "binary":
 		return e.binary(s, v)
-	case "simple":
-		if v == nil {
-			return nil, nil
-		}
+	}
+	switch {
+	case v == nil:
+		return nil, nil
+	case e.Format == "simple":
 		return appendHeaderValue([]byte{}, v), nil
-	case "string":
-		if v == nil {
-			return nil, nil
+	case e.Format == "string":
+		if b, ok := bytesOf(v); ok && e.text == plainText { // Base64 is for bytes inside of others
+			return e.charset.recode(append([]byte{}, b...)), nil
 		}
-		return e.charset.recode(e.java.append([]byte{}, v, true)), nil
+		return e.charset.recode(e.text.append([]byte{}, v)), nil
 	}
 	return e.number(s, v)
 }
 
-func (e *Encoder) json(withSchema bool, s *Schema, prefix []byte, v any) ([]byte, error) {
+func (e *Encoder) json(s *Schema, prefix []byte, v any) ([]byte, error) {
 	if v == nil && s != nil && s.Def != nil && e.Defaults {
 		v = s.Def
 	}
 	if v == nil && s != nil && !s.Optional && s.Def == nil {
-		return nil, unwritable("",
-			"null for a column that is NOT NULL: a number that is not finite has no decimal "+
-				"form; "+
-				"set router.decimal.handling.mode to \"string\" or \"double\"")
+		return nil, unwritable("", "null for a column that is NOT NULL: a number that is not finite "+
+			"has no decimal form; set router.decimal.handling.mode to \"string\" or \"double\"")
 	}
 	n := PlainJSON
 	if e.numeric {
 		n, prefix = numericJSON, nil // a default may be a decimal
 	}
-	if !withSchema {
+	if e.Format == "json" {
 		return n.append(nil, v), nil
 	}
 	if prefix == nil {
@@ -154,12 +154,13 @@ func (e *Encoder) json(withSchema bool, s *Schema, prefix []byte, v any) ([]byte
 	return append(n.append(out, v), '}'), nil
 }
 
+// SchemaPrefix is a value in format json+schema up to the payload.
 func SchemaPrefix(s *Schema, n *notation) []byte {
 	out := []byte(`{"schema":`)
 	if s == nil {
 		out = append(out, "null"...)
 	} else {
-		out = s.appendJSON(out, nil, n)
+		out = s.appendJSON(out, "", n)
 	}
 	return append(out, `,"payload":`...)
 }
@@ -176,17 +177,12 @@ func unwritable(hint, format string, args ...any) error {
 	return &ValueError{fmt.Errorf(format, args...), hint}
 }
 
-// binary hands on bytes, and leaves everything else to the delegate: Debezium's
+// binary passes on bytes, and leaves everything else to the delegate: Debezium's
 // BinaryDataConverter.
 func (e *Encoder) binary(s *Schema, v any) ([]byte, error) {
 	if s == nil || s.Kind == KindBytes {
-		switch v := v.(type) {
-		case nil:
-			return nil, nil
-		case buffer:
-			return v, nil
-		case byteArray:
-			return v, nil
+		if b, ok := bytesOf(v); ok || v == nil {
+			return b, nil
 		}
 	}
 	if e.Delegate != "" {
@@ -209,13 +205,11 @@ func (s *Schema) describe() string {
 // number writes a number or a boolean in its binary form: Connect's number converters and its
 // BooleanConverter.
 func (e *Encoder) number(s *Schema, v any) ([]byte, error) {
-	if v == nil {
-		return nil, nil
-	}
-	if s != nil && s.Kind == NumberKinds[e.Format] {
+	kind := NumberKinds[e.Format]
+	if s != nil && s.Kind == kind {
 		switch v := v.(type) {
 		case int64:
-			switch s.Kind {
+			switch kind {
 			case KindInt16:
 				return binary.BigEndian.AppendUint16(nil, uint16(v)), nil
 			case KindInt32:
@@ -224,7 +218,7 @@ func (e *Encoder) number(s *Schema, v any) ([]byte, error) {
 			return binary.BigEndian.AppendUint64(nil, uint64(v)), nil
 		case float32:
 			if v != v {
-				return []byte{0x7f, 0xc0, 0, 0}, nil // Java knows one NaN only
+				return []byte{0x7f, 0xc0, 0, 0}, nil // Java has one NaN only
 			}
 			return binary.BigEndian.AppendUint32(nil, math.Float32bits(v)), nil
 		case float64:
@@ -236,8 +230,6 @@ func (e *Encoder) number(s *Schema, v any) ([]byte, error) {
 			return []byte{0}, nil
 		}
 	}
-	return nil, unwritable(fmt.Sprintf("choose a column of that type, or set [format] to %q",
-		"string"),
-		"format %s takes a value of type %s, not %s", e.Format, NumberKinds[e.Format],
-		s.describe())
+	return nil, unwritable(`choose a column of that type, or set [format] to "string"`,
+		"format %s takes a value of type %s, not %s", e.Format, kind, s.describe())
 }

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -10,7 +11,7 @@ import (
 )
 
 // Expander turns JSON text into Connect values with a schema made of the text, as
-// table.expand.json.payload asks.
+// table.expand.json.payload does.
 type Expander struct {
 	KeepNulls  bool // table.json.payload.null.behavior = optional_bytes
 	KeepEmpty  bool // table.json.payload.empty.array.behavior = optional_string
@@ -58,27 +59,23 @@ func (e *Expander) Expand(t Text) Expansion {
 	run := *e
 	run.Left = ExpandedLimit(len(t))
 	s, err := run.SchemaOf("payload", doc)
-	if errors.Is(err, errExpanded) {
+	switch {
+	case errors.Is(err, errExpanded):
 		return Expansion{Schema: optionalString, Value: t, Done: true, Poison: true}
-	}
-	if err != nil {
+	case err != nil:
 		return Expansion{}
-	}
-	if s == nil {
+	case s == nil:
 		return Expansion{Value: t, Done: true}
+	case s.Kind == KindStruct:
+		if v, err := run.Build(doc, s); err == nil {
+			return Expansion{Schema: s, Value: v, Done: true}
+		}
 	}
-	if s.Kind != KindStruct {
-		return Expansion{Schema: s, Value: t, Done: true, Poison: true}
-	}
-	v, err := run.Build(doc, s)
-	if err != nil {
-		return Expansion{Schema: s, Value: t, Done: true, Poison: true}
-	}
-	return Expansion{Schema: s, Value: v, Done: true}
+	return Expansion{Schema: s, Value: t, Done: true, Poison: true}
 }
 
 var (
-	// What stands for a value that says nothing about its type gives way to any other of the same
+	// What stands for a value without a type of its own gives way to any other of the same
 	// place.
 	nullBytes  = &Schema{Kind: KindBytes, Optional: true, placeholder: true}
 	emptyArray = &Schema{Kind: KindArray, Optional: true, items: optionalString, placeholder: true}
@@ -113,10 +110,6 @@ func (e *Expander) SchemaOf(path string, n *JSONNode) (*Schema, error) {
 	}
 	s := &Schema{Kind: KindStruct, Optional: true, Name: path,
 		Fields: make([]*Field, 0, len(n.Members))}
-	var given map[string]bool // names, if two members can get the same one
-	if e.adjusts() {
-		given = map[string]bool{}
-	}
 	for _, m := range n.Members {
 		if len(m.Name) == 0 {
 			return nil, errors.New("a member without a name")
@@ -130,13 +123,17 @@ func (e *Expander) SchemaOf(path string, n *JSONNode) (*Schema, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ms == nil || given[name] {
-			continue
+		if ms != nil {
+			s.Fields = append(s.Fields, &Field{name, ms})
 		}
-		if given != nil {
-			given[name] = true
-		}
-		s.Fields = append(s.Fields, &Field{name, ms})
+	}
+	if e.adjusts() { // two members can get the same name
+		given := map[string]bool{}
+		s.Fields = slices.DeleteFunc(s.Fields, func(f *Field) bool {
+			again := given[f.Name]
+			given[f.Name] = true
+			return again
+		})
 	}
 	return s, nil
 }
@@ -167,31 +164,23 @@ func numberSchema(n *JSONNode) *Schema {
 }
 
 // fractional reports whether a number is written with a point or an exponent.
-func (n *JSONNode) fractional() bool {
-	return slices.ContainsFunc(n.Raw, func(c byte) bool {
-		return c == '.' || c == 'e' ||
-			c == 'E'
-	})
-}
+func (n *JSONNode) fractional() bool { return bytes.ContainsAny(n.Raw, ".eE") }
 
 // itemSchema makes the schema of an array's items, which have to be of one kind. Objects of
 // different shape are merged.
 func (e *Expander) itemSchema(path string, n *JSONNode) (*Schema, error) {
-	var sample *JSONNode
+	sample := &JSONNode{Kind: JSONNull}
 	for _, item := range n.items {
 		if item.Kind == JSONNull {
 			continue
 		}
-		if sample == nil {
+		if sample.Kind == JSONNull {
 			sample = item
 		}
 		if item.Kind != sample.Kind || item.Kind == JSONNumber &&
 			numberSchema(item) != numberSchema(sample) {
 			return nil, errors.New("an array of different kinds")
 		}
-	}
-	if sample == nil {
-		sample = &JSONNode{Kind: JSONNull}
 	}
 	if sample.Kind != JSONObject {
 		s, err := e.SchemaOf("", sample)
@@ -230,13 +219,9 @@ var errMisfit = errors.New("a value that does not fit the schema")
 
 // Build makes the value of a JSON node under a schema.
 func (e *Expander) Build(n *JSONNode, s *Schema) (any, error) {
-	if n.Kind == JSONNull {
-		if !s.Optional {
-			return nil, errMisfit
-		}
-		return nil, nil
-	}
 	switch {
+	case n.Kind == JSONNull && s.Optional:
+		return nil, nil
 	case n.Kind == JSONString && s.Kind == KindString:
 		return n.Text, nil
 	case n.Kind == JSONBool && s.Kind == KindBool:
@@ -256,28 +241,24 @@ func (e *Expander) Build(n *JSONNode, s *Schema) (any, error) {
 	case n.Kind == JSONArray && s.Kind == KindArray:
 		out := make([]any, len(n.items))
 		for i, item := range n.items {
-			v, err := e.Build(item, s.items)
-			if err != nil {
+			var err error
+			if out[i], err = e.Build(item, s.items); err != nil {
 				return nil, err
 			}
-			out[i] = v
 		}
 		return out, nil
 	case n.Kind == JSONObject && s.Kind == KindStruct:
 		out := &Structure{s, make([]any, len(s.Fields))}
 		for i, f := range s.Fields {
-			member := n.get(f.Name)
-			if member == nil {
-				if err := e.spend(len(f.Name) + len(`"":null,`)); err != nil {
-					return nil, err
-				}
-				continue
+			var err error
+			if member := n.get(f.Name); member != nil {
+				out.Values[i], err = e.Build(member, f.Schema)
+			} else {
+				err = e.spend(len(f.Name) + len(`"":null,`))
 			}
-			v, err := e.Build(member, f.Schema)
 			if err != nil {
 				return nil, err
 			}
-			out.Values[i] = v
 		}
 		return out, nil
 	}
@@ -292,22 +273,14 @@ func (e *Expander) adjust(name string) string {
 	}
 	var out strings.Builder
 	for i, c := range name {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		digit := c >= '0' && c <= '9'
-		if e.Adjustment == "avro_unicode" {
-			if letter || digit && i > 0 {
-				out.WriteRune(c)
-			} else {
-				fmt.Fprintf(&out, "_u%04x", c)
-			}
-			continue
-		}
-		switch {
-		case letter || c == '_' || digit && i > 0:
+		letter, digit := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z', c >= '0' && c <= '9'
+		switch unicode := e.Adjustment == "avro_unicode"; {
+		case letter, digit && i > 0, c == '_' && !unicode:
 			out.WriteRune(c)
+		case unicode:
+			fmt.Fprintf(&out, "_u%04x", c)
 		case digit:
-			out.WriteByte('_')
-			out.WriteRune(c)
+			out.WriteString("_" + string(c))
 		default:
 			out.WriteByte('_')
 		}
@@ -316,6 +289,5 @@ func (e *Expander) adjust(name string) string {
 }
 
 func (e *Expander) adjusts() bool {
-	return e.Adjustment == "avro" ||
-		e.Adjustment == "avro_unicode"
+	return e.Adjustment == "avro" || e.Adjustment == "avro_unicode"
 }

@@ -24,56 +24,34 @@ var (
 			{"center", pointSchema}, {"radius", requiredDouble}}}
 )
 
-func geometryCodec(name string) codec {
-	read := func(want int, value func(n []float64, b []byte) *Structure) func([]byte) (any,
-		error) {
-		return func(b []byte) (any, error) {
-			n, err := numbers(b, want)
-			if err != nil {
-				return nil, err
-			}
-			return value(n, b), nil
+// geometries are the codecs of points and shapes, made of the numbers in their text.
+var geometries = map[string]struct {
+	schema  *Schema
+	numbers int // in the text; -1: any number of pairs
+	values  func(n []float64, text []byte) []any
+}{
+	"point": {pointSchema, 2, func(n []float64, _ []byte) []any { return point(n[0], n[1]) }},
+	"circle": {circleSchema, 3, func(n []float64, _ []byte) []any {
+		return []any{&Structure{pointSchema, point(n[0], n[1])}, n[2]}
+	}},
+	"line": {lineSchema, 3, func(n []float64, _ []byte) []any { return []any{n[0], n[1], n[2]} }},
+	"box": {geometrySchema, 4, func(n []float64, _ []byte) []any {
+		ring := []float64{n[0], n[1], n[0], n[3], n[2], n[3], n[2], n[1], n[0], n[1]}
+		return shape(wkbPolygon, ring, "box")
+	}},
+	"polygon": {geometrySchema, -1, func(n []float64, _ []byte) []any {
+		if last := len(n) - 2; last > 0 && (n[0] != n[last] || n[1] != n[last+1]) {
+			n = append(n, n[0], n[1])
 		}
-	}
-	switch name {
-	case "point":
-		return codec{Schema: *pointSchema, Read: read(2,
-			func(n []float64, _ []byte) *Structure { return pointValue(n[0], n[1]) })}
-	case "circle":
-		return codec{Schema: *circleSchema, Read: read(3, func(n []float64, _ []byte) *Structure {
-			return &Structure{circleSchema, []any{pointValue(n[0], n[1]), n[2]}}
-		})}
-	case "line":
-		return codec{Schema: *lineSchema, Read: read(3,
-			func(n []float64, _ []byte) *Structure {
-				return &Structure{lineSchema,
-					[]any{n[0], n[1], n[2]}}
-			})}
-	case "box":
-		return codec{Schema: *geometrySchema,
-			Read: read(4, func(n []float64, _ []byte) *Structure {
-				return geometryValue(wkbPolygon, []float64{n[0], n[1], n[0], n[3], n[2], n[3], n[2],
-					n[1], n[0], n[1]}, "box", "")
-			})}
-	case "polygon":
-		return codec{Schema: *geometrySchema,
-			Read: read(-1, func(n []float64, _ []byte) *Structure {
-				if last := len(n) - 2; last > 0 && (n[0] != n[last] || n[1] != n[last+1]) {
-					n = append(n, n[0], n[1])
-				}
-				return geometryValue(wkbPolygon, n, "polygon", "")
-			})}
-	case "path":
-		return codec{Schema: *geometrySchema,
-			Read: read(-1, func(n []float64, b []byte) *Structure {
-				return geometryValue(wkbLineString, n, "path", strconv.FormatBool(b[0] == '('))
-			})}
-	}
-	return codec{Schema: *geometrySchema, Read: read(4,
-		func(n []float64, _ []byte) *Structure {
-			return geometryValue(wkbLineString, n, "lseg",
-				"")
-		})}
+		return shape(wkbPolygon, n, "polygon")
+	}},
+	"path": {geometrySchema, -1, func(n []float64, b []byte) []any {
+		closed := Text(strconv.FormatBool(b[0] == '('))
+		return shape(wkbLineString, n, "path", entry{Text("closed"), closed})
+	}},
+	"lseg": {geometrySchema, 4, func(n []float64, _ []byte) []any {
+		return shape(wkbLineString, n, "lseg")
+	}},
 }
 
 // Kinds of shapes in well-known binary.
@@ -82,50 +60,38 @@ const (
 	wkbPolygon    = 3
 )
 
-// geometryValue makes a shape of one ring or string of points, with what its kind is in
-// PostgreSQL, and whether a path is closed.
-func geometryValue(shape byte, coordinates []float64, kind, closed string) *Structure {
-	wkb := []byte{1, shape, 0, 0, 0}
-	if shape == wkbPolygon {
+// shape makes a shape of one ring or string of points, with what its kind is in PostgreSQL.
+func shape(wkbKind byte, coordinates []float64, kind string, more ...entry) []any {
+	wkb := []byte{1, wkbKind, 0, 0, 0}
+	if wkbKind == wkbPolygon {
 		wkb = binary.LittleEndian.AppendUint32(wkb, 1)
 	}
 	wkb = binary.LittleEndian.AppendUint32(wkb, uint32(len(coordinates)/2))
+	wkb = appendCoordinates(wkb, coordinates...)
+	return []any{byteArray(wkb), nil, append(mapping{{Text("type"), Text(kind)}}, more...)}
+}
+
+func appendCoordinates(dst []byte, coordinates ...float64) []byte {
 	for _, v := range coordinates {
-		wkb = appendCoordinate(wkb, v)
+		dst = binary.LittleEndian.AppendUint64(dst, javaBits(v))
 	}
-	extensions := mapping{{Text("type"), Text(kind)}}
-	if closed != "" {
-		extensions = append(extensions, entry{Text("closed"), Text(closed)})
-	}
-	return &Structure{geometrySchema, []any{byteArray(wkb), nil, extensions}}
+	return dst
 }
 
-func appendCoordinate(dst []byte, v float64) []byte {
-	return binary.LittleEndian.AppendUint64(dst, javaBits(v))
-}
-
-func pointValue(x, y float64) *Structure {
-	wkb := []byte{1, 1, 0, 0, 0}
-	wkb = appendCoordinate(appendCoordinate(wkb, x), y)
-	return &Structure{pointSchema, []any{x, y, byteArray(wkb), nil}}
+func point(x, y float64) []any {
+	return []any{x, y, byteArray(appendCoordinates([]byte{1, 1, 0, 0, 0}, x, y)), nil}
 }
 
 // numbers picks that many numbers out of a text like "<(0,0),1>"; -1: any number of pairs.
 func numbers(b []byte, want int) ([]float64, error) {
 	out := make([]float64, 0, max(want, 8))
-	for i := 0; i < len(b); {
-		j := i
-		for j < len(b) && !bytes.ContainsRune([]byte("()<>[]{},"), rune(b[j])) {
-			j++
+	between := func(c rune) bool { return bytes.ContainsRune([]byte("()<>[]{},"), c) }
+	for _, text := range bytes.FieldsFunc(b, between) {
+		v, err := strconv.ParseFloat(string(text), 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no geometry: %w", b, err)
 		}
-		if j > i {
-			v, err := strconv.ParseFloat(string(b[i:j]), 64)
-			if err != nil {
-				return nil, fmt.Errorf("%q is no geometry: %w", b, err)
-			}
-			out = append(out, v)
-		}
-		i = j + 1
+		out = append(out, v)
 	}
 	if want >= 0 && len(out) != want || want < 0 && (len(out) == 0 || len(out)%2 != 0) {
 		return nil, fmt.Errorf("%q is no geometry of %d numbers", b, want)

@@ -3,6 +3,7 @@ package connect
 import (
 	"math"
 	"math/big"
+	"math/bits"
 	"strconv"
 )
 
@@ -21,62 +22,37 @@ func appendJavaFloat(dst []byte, v float32) []byte {
 }
 
 // appendJavaNumber prints a number whose bits end in a fraction of that width.
-func appendJavaNumber(dst []byte, v float64, bits uint64, width, bias int) []byte {
-	if dst, done := appendJavaSpecial(dst, v); done {
-		return dst
+func appendJavaNumber(dst []byte, v float64, raw uint64, width, bias int) []byte {
+	switch {
+	case math.IsNaN(v):
+		return append(dst, "NaN"...)
+	case math.Signbit(v):
+		return appendJavaNumber(append(dst, '-'), -v, raw, width, bias)
+	case math.IsInf(v, 1):
+		return append(dst, "Infinity"...)
+	case v == 0:
+		return append(dst, "0.0"...)
 	}
-	if v < 0 {
-		dst = append(dst, '-')
-	}
-	fraction := bits & (1<<width - 1)
-	exponent := int(bits >> width & uint64(2*bias+1)) //nolint:gosec // eleven bits
+	fraction := raw & (1<<width - 1)
+	exponent := int(raw >> width & uint64(2*bias+1)) //nolint:gosec // eleven bits
 	significant := width + 1
 	if exponent == 0 {
-		for exponent = 1; fraction&(1<<width) == 0; exponent-- {
-			fraction <<= 1
-			significant--
-		}
+		significant = bits.Len64(fraction)
+		fraction <<= width + 1 - significant
+		exponent = significant - width
 	} else {
 		fraction |= 1 << width
 	}
 	return appendJavaDigits(dst, fraction<<(52-width), exponent-bias, significant)
 }
 
-func appendJavaSpecial(dst []byte, v float64) ([]byte, bool) {
-	switch {
-	case math.IsNaN(v):
-		return append(dst, "NaN"...), true
-	case math.IsInf(v, 1):
-		return append(dst, "Infinity"...), true
-	case math.IsInf(v, -1):
-		return append(dst, "-Infinity"...), true
-	case v == 0 && math.Signbit(v):
-		return append(dst, "-0.0"...), true
-	case v == 0:
-		return append(dst, "0.0"...), true
-	}
-	return dst, false
-}
-
 // insignificantDigits is how many decimal digits of an integer of that many excess bits carry no
-// information.
-func insignificantDigits(excessBits int) int {
-	if excessBits < 2 || excessBits > 63 {
-		return 0
-	}
-	table := [...]int{0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6, 6, 7, 7,
-		7, 8, 8, 8, 9, 9, 9, 9,
-		10, 10, 10, 11, 11, 11, 12, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15, 15, 16, 16, 16,
-		17, 17, 17, 18, 18, 18, 19}
-	return table[excessBits]
-}
+// information: those bits times log10(2).
+func insignificantDigits(excessBits int) int { return max(0, excessBits) * 30103 / 100000 }
 
 // appendJavaDigits prints fraction * 2^(exponent-52); fraction has its top bit at 52.
 func appendJavaDigits(dst []byte, fraction uint64, exponent, significant int) []byte {
-	tail := 0
-	for fraction>>tail&1 == 0 {
-		tail++
-	}
+	tail := bits.TrailingZeros64(fraction)
 	fractionBits := 53 - tail
 	tiny := max(0, fractionBits-exponent-1)
 
@@ -121,7 +97,6 @@ func appendJavaDigits(dst []byte, fraction uint64, exponent, significant int) []
 	b := scaled(new(big.Int).SetUint64(fraction), b5, b2)
 	s := scaled(big.NewInt(1), s5, s2)
 	m := scaled(big.NewInt(1), m5, m2)
-	ten := big.NewInt(10)
 	tenS := new(big.Int).Mul(s, ten)
 
 	var digits [40]byte
@@ -171,10 +146,10 @@ func scaled(v *big.Int, five, two int) *big.Int {
 }
 
 func bitsOf5(n int) int {
-	if n > 26 {
+	switch {
+	case n > 26:
 		return n * 3
-	}
-	if n == 0 {
+	case n == 0:
 		return 0
 	}
 	return new(big.Int).Exp(big.NewInt(5), big.NewInt(int64(n)), nil).BitLen()
@@ -203,16 +178,8 @@ func roundUp(digits []byte) bool {
 func appendJavaInteger(dst []byte, v uint64, drop int) []byte {
 	exponent := 0
 	if drop > 0 {
-		pow := uint64(1)
-		for range drop {
-			pow *= 10
-		}
-		residue := v % pow
-		v /= pow
-		exponent = drop
-		if residue >= pow>>1 {
-			v++
-		}
+		pow := powerOfTen(drop).Uint64()
+		v, exponent = (v+pow/2)/pow, drop
 	}
 	for v%10 == 0 {
 		v /= 10
@@ -255,7 +222,7 @@ func appendJavaForm(dst, digits []byte, exponent int) []byte {
 	return strconv.AppendInt(dst, int64(exponent-1), 10)
 }
 
-// javaBits are the bits of a number in Java, which knows one NaN only.
+// javaBits are the bits of a number in Java, which has one NaN only.
 func javaBits(v float64) uint64 {
 	if math.IsNaN(v) {
 		return 0x7FF8000000000000

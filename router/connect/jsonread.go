@@ -1,14 +1,19 @@
 package connect
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
 // jsonKind is the kind of a JSON value.
 type jsonKind uint8
 
+// The kinds.
 const (
 	JSONNull jsonKind = iota + 1
 	JSONBool
@@ -46,18 +51,30 @@ func (n *JSONNode) get(name string) *JSONNode {
 
 // place is that of a member, or -1.
 func (n *JSONNode) place(name string) int {
-	if n.places != nil {
-		if i, ok := n.places[name]; ok {
-			return i
-		}
-		return -1
+	if n.places == nil {
+		return slices.IndexFunc(n.Members, func(m jsonMember) bool { return string(m.Name) == name })
 	}
-	for i := range n.Members {
-		if string(n.Members[i].Name) == name {
-			return i
-		}
+	if i, ok := n.places[name]; ok {
+		return i
 	}
 	return -1
+}
+
+// set adds a member, or replaces the value of the one of that name.
+func (n *JSONNode) set(name Text, v *JSONNode) {
+	if i := n.place(sameBytes(name)); i >= 0 {
+		n.Members[i].Node = v
+		return
+	}
+	n.Members = append(n.Members, jsonMember{name, v})
+	if len(n.Members) == manyMembers {
+		n.places = make(map[string]int, 2*manyMembers)
+		for i := range n.Members {
+			n.places[sameBytes(n.Members[i].Name)] = i
+		}
+	} else if n.places != nil {
+		n.places[sameBytes(name)] = len(n.Members) - 1
+	}
 }
 
 // Jackson's limits.
@@ -67,6 +84,7 @@ const (
 	maxJSONName   = 50_000 // characters
 )
 
+// ErrJSON is the cause of all errors of ParseJSON.
 var ErrJSON = errors.New("no valid JSON")
 
 // ParseJSON reads one value. As Jackson's tree reader it ignores what follows it, and of a member
@@ -85,15 +103,12 @@ type jsonReader struct {
 func (p *jsonReader) fail() error { return fmt.Errorf("%w at byte %d", ErrJSON, p.pos) }
 
 func (p *jsonReader) blanks() {
-	for p.pos < len(p.in) {
-		switch p.in[p.pos] {
-		case ' ', '\t', '\n', '\r':
-			p.pos++
-		default:
-			return
-		}
+	for p.pos < len(p.in) && isBlank(p.in[p.pos]) {
+		p.pos++
 	}
 }
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 func (p *jsonReader) peek() byte {
 	if p.pos < len(p.in) {
@@ -118,9 +133,15 @@ func (p *jsonReader) value(depth int) (*JSONNode, error) {
 	var err error
 	switch c := p.peek(); {
 	case c == '{':
-		err = p.object(n, depth)
+		n.Kind = JSONObject
+		err = p.list('}', func() error { return p.member(n, depth) })
 	case c == '[':
-		err = p.array(n, depth)
+		n.Kind = JSONArray
+		err = p.list(']', func() error {
+			v, err := p.value(depth + 1)
+			n.items = append(n.items, v)
+			return err
+		})
 	case c == '"':
 		n.Kind = JSONString
 		n.Text, err = p.str()
@@ -135,14 +156,12 @@ func (p *jsonReader) value(depth int) (*JSONNode, error) {
 }
 
 func (p *jsonReader) word(n *JSONNode) error {
-	for _, w := range [...]struct {
-		s string
-		k jsonKind
-	}{{"true", JSONBool}, {"false", JSONBool}, {"null", JSONNull}} {
-		if end := p.pos + len(w.s); end <= len(p.in) && string(p.in[p.pos:end]) == w.s &&
-			p.ends(end) {
-			n.Kind = w.k
-			p.pos = end
+	for _, w := range [...]string{"true", "false", "null"} {
+		if end := p.pos + len(w); end <= len(p.in) && string(p.in[p.pos:end]) == w && p.ends(end) {
+			n.Kind, p.pos = JSONBool, end
+			if w == "null" {
+				n.Kind = JSONNull
+			}
 			return nil
 		}
 	}
@@ -151,147 +170,65 @@ func (p *jsonReader) word(n *JSONNode) error {
 
 // ends reports whether a number or word may end here.
 func (p *jsonReader) ends(at int) bool {
-	if at >= len(p.in) {
-		return true
-	}
-	switch p.in[at] {
-	case ' ', '\t', '\n', '\r', ',', ']', '}', ':':
-		return true
-	}
-	return false
-}
-
-func (p *jsonReader) digits() bool {
-	start := p.pos
-	for c := p.peek(); c >= '0' && c <= '9'; c = p.peek() {
-		p.pos++
-	}
-	return p.pos > start
+	return at >= len(p.in) || isBlank(p.in[at]) || strings.IndexByte(",]}:", p.in[at]) >= 0
 }
 
 func (p *jsonReader) number() error {
-	start := p.pos
-	if p.peek() == '-' {
-		p.pos++
-	}
-	if p.peek() == '0' {
-		p.pos++
-	} else if !p.digits() {
-		return p.fail()
-	}
-	if p.peek() == '.' {
-		p.pos++
-		if !p.digits() {
-			return p.fail()
+	start, digits := p.pos, 0
+	for ; p.pos < len(p.in) && !p.ends(p.pos); p.pos++ {
+		if c := p.in[p.pos]; c >= '0' && c <= '9' {
+			digits++
 		}
 	}
-	if c := p.peek(); c == 'e' || c == 'E' {
-		p.pos++
-		if c := p.peek(); c == '+' || c == '-' {
-			p.pos++
-		}
-		if !p.digits() {
-			return p.fail()
-		}
-	}
-	if !p.ends(p.pos) || digitsIn(p.in[start:p.pos]) > maxJSONNumber {
+	if digits > maxJSONNumber || !json.Valid(p.in[start:p.pos]) {
 		return p.fail()
 	}
 	return nil
 }
 
-func digitsIn(number []byte) (n int) {
-	for _, c := range number {
-		if c >= '0' && c <= '9' {
-			n++
-		}
-	}
-	return n
-}
-
-func (p *jsonReader) object(n *JSONNode, depth int) error {
-	n.Kind = JSONObject
+// list reads what stands between brackets, with commas between the items.
+func (p *jsonReader) list(end byte, item func() error) error {
 	p.pos++
 	p.blanks()
-	if p.peek() == '}' {
+	if p.peek() == end {
 		p.pos++
 		return nil
 	}
 	for {
 		p.blanks()
-		if p.peek() != '"' {
-			return p.fail()
-		}
-		name, err := p.str()
-		if err != nil {
+		if err := item(); err != nil {
 			return err
 		}
-		if len(name) > maxJSONName && utf8.RuneCount(name) > maxJSONName {
+		p.blanks()
+		switch p.next() {
+		case end:
+			return nil
+		case ',':
+		default:
 			return p.fail()
 		}
-		p.blanks()
-		if p.peek() != ':' {
-			return p.fail()
-		}
-		p.pos++
-		p.blanks()
-		v, err := p.value(depth + 1)
-		if err != nil {
-			return err
-		}
+	}
+}
+
+func (p *jsonReader) member(n *JSONNode, depth int) error {
+	if p.peek() != '"' {
+		return p.fail()
+	}
+	name, err := p.str()
+	if err != nil {
+		return err
+	}
+	p.blanks()
+	if p.peek() != ':' || len(name) > maxJSONName && utf8.RuneCount(name) > maxJSONName {
+		return p.fail()
+	}
+	p.pos++
+	p.blanks()
+	v, err := p.value(depth + 1)
+	if err == nil {
 		n.set(name, v)
-		p.blanks()
-		c := p.next()
-		if c == '}' {
-			return nil
-		}
-		if c != ',' {
-			return p.fail()
-		}
 	}
-}
-
-func (n *JSONNode) set(name Text, v *JSONNode) {
-	if i := n.place(sameBytes(name)); i >= 0 {
-		n.Members[i].Node = v
-		return
-	}
-	n.Members = append(n.Members, jsonMember{name, v})
-	switch at := len(n.Members); {
-	case at == manyMembers:
-		n.places = make(map[string]int, 2*manyMembers)
-		for i := range n.Members {
-			n.places[sameBytes(n.Members[i].Name)] = i
-		}
-	case at > manyMembers:
-		n.places[sameBytes(name)] = at - 1
-	}
-}
-
-func (p *jsonReader) array(n *JSONNode, depth int) error {
-	n.Kind = JSONArray
-	p.pos++
-	p.blanks()
-	if p.peek() == ']' {
-		p.pos++
-		return nil
-	}
-	for {
-		p.blanks()
-		v, err := p.value(depth + 1)
-		if err != nil {
-			return err
-		}
-		n.items = append(n.items, v)
-		p.blanks()
-		c := p.next()
-		if c == ']' {
-			return nil
-		}
-		if c != ',' {
-			return p.fail()
-		}
-	}
+	return err
 }
 
 // str reads a quoted text.
@@ -310,9 +247,7 @@ func (p *jsonReader) str() (Text, error) {
 	}
 	out := append(Text{}, p.in[start:p.pos]...)
 	for p.pos < len(p.in) {
-		c := p.in[p.pos]
-		p.pos++
-		switch {
+		switch c := p.next(); {
 		case c == '"':
 			return out, nil
 		case c < 0x20:
@@ -322,53 +257,26 @@ func (p *jsonReader) str() (Text, error) {
 			continue
 		}
 		e := p.next()
-		switch e {
-		case '"', '\\', '/':
-			out = append(out, e)
-		case 'b':
-			out = append(out, '\b')
-		case 'f':
-			out = append(out, '\f')
-		case 'n':
-			out = append(out, '\n')
-		case 'r':
-			out = append(out, '\r')
-		case 't':
-			out = append(out, '\t')
-		case 'u':
-			u, ok := p.hex4()
-			if !ok {
-				return nil, p.fail()
-			}
-			out = appendUTF16(out, u)
-		default:
+		if short := strings.IndexByte(escapes, e); short >= 0 {
+			out = append(out, escaped[short])
+			continue
+		}
+		digits := p.in[p.pos:min(p.pos+4, len(p.in))]
+		u, err := strconv.ParseUint(string(digits), 16, 16)
+		if e != 'u' || len(digits) < 4 || err != nil {
 			return nil, p.fail()
 		}
+		p.pos += 4
+		out = appendUTF16(out, uint16(u))
 	}
 	return nil, p.fail()
 }
 
-func (p *jsonReader) hex4() (uint16, bool) {
-	if p.pos+4 > len(p.in) {
-		return 0, false
-	}
-	var u uint16
-	for _, c := range p.in[p.pos : p.pos+4] {
-		u <<= 4
-		switch {
-		case c >= '0' && c <= '9':
-			u |= uint16(c - '0')
-		case c >= 'a' && c <= 'f':
-			u |= uint16(c - 'a' + 10)
-		case c >= 'A' && c <= 'F':
-			u |= uint16(c - 'A' + 10)
-		default:
-			return 0, false
-		}
-	}
-	p.pos += 4
-	return u, true
-}
+// The escapes of a single character, and what they stand for.
+const (
+	escapes = `"\/bfnrt`
+	escaped = "\"\\/\b\f\n\r\t"
+)
 
 // appendUTF16 adds one unit of UTF-16; a low surrogate joins the high one before it.
 func appendUTF16(out Text, u uint16) Text {

@@ -91,81 +91,60 @@ func (s *Schema) Equal(o *Schema) bool {
 	if s == o {
 		return true
 	}
-	if s == nil || o == nil || s.Kind != o.Kind || s.Optional != o.Optional || s.Name != o.Name ||
-		s.Version != o.Version ||
-		len(s.Fields) != len(o.Fields) || !s.items.Equal(o.items) ||
-		!slices.Equal(s.params, o.params) {
-		return false
-	}
-	if (s.Def != nil || o.Def != nil) && !reflect.DeepEqual(s.Def, o.Def) {
-		return false
-	}
-	for i, f := range s.Fields {
-		if f.Name != o.Fields[i].Name || !f.Schema.Equal(o.Fields[i].Schema) {
-			return false
-		}
-	}
-	return true
+	return s != nil && o != nil && s.Kind == o.Kind && s.Optional == o.Optional &&
+		s.Name == o.Name && s.Version == o.Version && s.items.Equal(o.items) &&
+		slices.Equal(s.params, o.params) &&
+		(s.Def == nil && o.Def == nil || reflect.DeepEqual(s.Def, o.Def)) &&
+		slices.EqualFunc(s.Fields, o.Fields, func(f, g *Field) bool {
+			return f.Name == g.Name && f.Schema.Equal(g.Schema)
+		})
 }
 
 // appendJSON writes the schema with JsonConverter's order of members, the default in the given
-// notation; fieldName is written last if it is given.
-func (s *Schema) appendJSON(dst []byte, fieldName *string, n *notation) []byte {
-	dst = append(dst, `{"type":"`...)
-	dst = append(dst, s.Kind.String()...)
-	dst = append(dst, '"')
+// notation; field, the name of the field that has it, is written last if there is one.
+func (s *Schema) appendJSON(dst []byte, field string, n *notation) []byte {
+	dst = append(dst, `{"type":"`+s.Kind.String()+`"`...)
 	switch s.Kind {
 	case KindArray:
-		dst = append(dst, `,"items":`...)
-		dst = s.items.appendJSON(dst, nil, n)
+		dst = s.items.appendJSON(append(dst, `,"items":`...), "", n)
 	case KindMap:
-		dst = append(dst, `,"keys":`...)
-		dst = RequiredString.appendJSON(dst, nil, n)
-		dst = append(dst, `,"values":`...)
-		dst = s.items.appendJSON(dst, nil, n)
+		dst = RequiredString.appendJSON(append(dst, `,"keys":`...), "", n)
+		dst = s.items.appendJSON(append(dst, `,"values":`...), "", n)
 	case KindStruct:
 		dst = append(dst, `,"fields":[`...)
 		for i, f := range s.Fields {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = f.Schema.appendJSON(dst, &f.Name, n)
+			dst = f.Schema.appendJSON(dst, f.Name, n)
 		}
 		dst = append(dst, ']')
 	}
-	dst = append(dst, `,"optional":`...)
-	dst = strconv.AppendBool(dst, s.Optional)
-	if s.Name != "" {
-		dst = append(dst, `,"name":`...)
-		dst = appendJSONString(dst, []byte(s.Name))
+	dst = strconv.AppendBool(append(dst, `,"optional":`...), s.Optional)
+	text := func(member, value string) {
+		if value != "" {
+			dst = appendJSONString(append(dst, `,"`+member+`":`...), []byte(value))
+		}
 	}
+	text("name", s.Name)
 	if s.Version != "" {
-		dst = append(dst, `,"version":`...)
-		dst = append(dst, s.Version...)
+		dst = append(dst, `,"version":`+s.Version...)
 	}
-	if s.doc != "" {
-		dst = append(dst, `,"doc":`...)
-		dst = appendJSONString(dst, []byte(s.doc))
-	}
+	text("doc", s.doc)
 	if len(s.params) > 0 {
 		dst = append(dst, `,"parameters":{`...)
 		for i, p := range s.params {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendJSONString(dst, []byte(p.key))
-			dst = append(dst, ':')
+			dst = append(appendJSONString(dst, []byte(p.key)), ':')
 			dst = appendJSONString(dst, []byte(p.value))
 		}
 		dst = append(dst, '}')
 	}
 	if s.Def != nil {
-		dst = append(dst, `,"default":`...)
-		dst = n.append(dst, s.Def)
+		dst = n.append(append(dst, `,"default":`...), s.Def)
 	}
-	if fieldName != nil {
-		dst = append(dst, `,"field":`...)
-		dst = appendJSONString(dst, []byte(*fieldName))
-	}
+	text("field", field)
 	return append(dst, '}')
 }

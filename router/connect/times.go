@@ -11,49 +11,44 @@ const (
 	dateMinusInfinity = -2147472691
 )
 
-func dateCodec(mode string) codec {
-	days := func(b []byte) (int64, error) {
-		m, err := ParseMoment(b)
-		switch m.Infinity {
-		case 1:
-			m.days = dateInfinity
-		case -1:
-			m.days = dateMinusInfinity
+func dateCodec(_ *Type, h *Handling) codec {
+	days := func(form func(days int64) any) func([]byte) (any, error) {
+		return func(b []byte) (any, error) {
+			m, err := ParseMoment(b)
+			switch m.Infinity {
+			case 1:
+				m.days = dateInfinity
+			case -1:
+				m.days = dateMinusInfinity
+			}
+			return form(m.days), err
 		}
-		return m.days, err
 	}
-	switch mode {
+	switch h.TimePrecision {
 	case "connect":
-		return named(KindInt32, "org.apache.kafka.connect.data.Date", func(b []byte) (any, error) {
-			d, err := days(b)
-			return date{d * 86_400_000, true}, err
-		})
+		return named(KindInt32, "org.apache.kafka.connect.data.Date",
+			days(func(d int64) any { return date{d * millisPerDay, true} }))
 	case "isostring":
-		return named(KindString, "io.debezium.time.IsoDate", func(b []byte) (any, error) {
-			d, err := days(b)
-			return Text(append(appendDate(nil, d), 'Z')), err
-		})
+		return named(KindString, "io.debezium.time.IsoDate",
+			days(func(d int64) any { return Text(append(appendDate(nil, d), 'Z')) }))
 	}
-	return named(KindInt32, "io.debezium.time.Date", func(b []byte) (any, error) {
-		d, err := days(b)
-		return d, err
-	})
+	return named(KindInt32, "io.debezium.time.Date", days(func(d int64) any { return d }))
 }
 
-func timeCodec(digits int, mode string, strict bool) codec {
-	clock := func(scale func(int64) any) func([]byte) (any, error) {
+func timeCodec(t *Type, h *Handling) codec {
+	clock := func(scale func(micros int64) any) func([]byte) (any, error) {
 		return func(b []byte) (any, error) {
 			v, err := parseClock(string(b))
 			return scale(v), err
 		}
 	}
-	switch {
+	switch mode := h.TimePrecision; {
 	case mode == "connect":
 		return named(KindInt32, "org.apache.kafka.connect.data.Time",
 			clock(func(v int64) any { return date{v / 1000, false} }))
 	case mode == "isostring":
 		return named(KindString, "io.debezium.time.IsoTime", clock(func(v int64) any {
-			if strict && v == microsPerDay { // 24:00
+			if h.StrictTypes && v == microsPerDay { // 24:00
 				v = 0
 			}
 			return Text(append(appendClock(nil, v, -1), 'Z'))
@@ -61,7 +56,7 @@ func timeCodec(digits int, mode string, strict bool) codec {
 	case mode == "nanoseconds":
 		return named(KindInt64, "io.debezium.time.NanoTime",
 			clock(func(v int64) any { return v * 1000 }))
-	case mode == "adaptive" && digits <= 3:
+	case mode == "adaptive" && precision(t.Mod) <= 3:
 		return named(KindInt32, "io.debezium.time.Time",
 			clock(func(v int64) any { return v / 1000 }))
 	}
@@ -75,80 +70,63 @@ const (
 	millisMinusInfinity = -9223372036832400000
 )
 
-func timestampCodec(digits int, mode string, strict bool) codec {
-	read := func(infinity, minusInfinity int64,
-		finite func(m moment) (any, error)) func([]byte) (any, error) {
-		return func(b []byte) (any, error) {
-			m, err := ParseMoment(b)
-			switch {
-			case err != nil:
-				return nil, err
-			case m.Infinity > 0:
-				return infinity, nil
-			case m.Infinity < 0:
-				return minusInfinity, nil
-			}
-			return finite(m)
+// readMoment reads a timestamp, with the values of one that is infinite.
+func readMoment(plus, minus any, finite func(m moment) (any, error)) func([]byte) (any, error) {
+	return func(b []byte) (any, error) {
+		m, err := ParseMoment(b)
+		switch {
+		case err != nil:
+			return nil, err
+		case m.Infinity > 0:
+			return plus, nil
+		case m.Infinity < 0:
+			return minus, nil
 		}
+		return finite(m)
 	}
-	millis := read(millisInfinity, millisMinusInfinity,
-		func(m moment) (any, error) { return m.epochMillis(), nil })
-	switch {
+}
+
+func timestampCodec(t *Type, h *Handling) codec {
+	const most, least = int64(math.MaxInt64), int64(math.MinInt64)
+	switch mode := h.TimePrecision; {
 	case mode == "connect":
 		return named(KindInt64, "org.apache.kafka.connect.data.Timestamp",
-			func(b []byte) (any, error) {
-				v, err := millis(b)
-				if err != nil {
-					return nil, err
-				}
-				return date{v.(int64), false}, nil
-			})
+			readMoment(date{millisInfinity, false}, date{millisMinusInfinity, false},
+				func(m moment) (any, error) { return date{m.epochMillis(), false}, nil }))
 	case mode == "isostring":
-		return named(KindString, "io.debezium.time.IsoTimestamp", func(b []byte) (any, error) {
-			m, err := ParseMoment(b)
-			switch {
-			case err != nil || m.Infinity != 0 && !strict:
-				return Text(b), err
-			case m.Infinity > 0:
-				return Text("+292278994-08-16T23:00:00Z"), nil
-			case m.Infinity < 0:
-				return Text("-292275055-05-16T23:00:00Z"), nil
-			}
-			out := append(appendDate(nil, m.days), 'T')
-			return Text(append(appendClock(out, m.micros, -1), 'Z')), nil
-		})
+		plus, minus := Text("infinity"), Text("-infinity")
+		if h.StrictTypes {
+			plus, minus = Text("+292278994-08-16T23:00:00Z"), Text("-292275055-05-16T23:00:00Z")
+		}
+		return named(KindString, "io.debezium.time.IsoTimestamp",
+			readMoment(plus, minus, func(m moment) (any, error) { return m.iso(-1), nil }))
 	case mode == "nanoseconds":
 		return named(KindInt64, "io.debezium.time.NanoTimestamp",
-			read(math.MaxInt64, math.MinInt64, func(m moment) (any, error) {
+			readMoment(most, least, func(m moment) (any, error) {
 				v := m.EpochMicros()
 				switch {
-				case v <= math.MaxInt64/1000 && v >= math.MinInt64/1000:
+				case v <= most/1000 && v >= least/1000:
 					return v * 1000, nil
-				case strict:
+				case h.StrictTypes:
 					return nil, nil
 				}
 				return nil, errors.New(
 					`the time does not fit in nanoseconds: set time.precision.mode to "adaptive"`)
 			}))
-	case (mode == "adaptive" || mode == "adaptive_time_microseconds") && digits <= 3:
-		return named(KindInt64, "io.debezium.time.Timestamp", millis)
+	case mode != "microseconds" && precision(t.Mod) <= 3:
+		return named(KindInt64, "io.debezium.time.Timestamp",
+			readMoment(int64(millisInfinity), int64(millisMinusInfinity),
+				func(m moment) (any, error) { return m.epochMillis(), nil }))
 	}
 	return named(KindInt64, "io.debezium.time.MicroTimestamp",
-		read(math.MaxInt64, math.MinInt64, func(m moment) (any, error) {
-			return m.EpochMicros(),
-				nil
-		}))
+		readMoment(most, least, func(m moment) (any, error) { return m.EpochMicros(), nil }))
 }
 
-func timestampTZCodec(digits int) codec {
-	return named(KindString, "io.debezium.time.ZonedTimestamp", func(b []byte) (any, error) {
-		m, err := ParseMoment(b)
-		if err != nil || m.Infinity != 0 {
-			return Text(b), err
-		}
-		out := append(appendDate(make([]byte, 0, 32), m.days), 'T')
-		return Text(append(appendClock(out, m.micros, digits), 'Z')), nil
-	})
+func timestampTZCodec(t *Type, _ *Handling) codec {
+	digits := precision(t.Mod)
+	return named(KindString, "io.debezium.time.ZonedTimestamp",
+		readMoment(Text("infinity"), Text("-infinity"),
+			func(m moment) (any, error) { return m.iso(digits), nil }))
 }
 
 func readTimeTZ(b []byte) (any, error) {
@@ -163,26 +141,24 @@ func readTimeTZ(b []byte) (any, error) {
 	return Text(append(appendClock(nil, v, -1), 'Z')), nil
 }
 
-func intervalCodec(mode string, strict bool) codec {
-	// Debezium reads nothing in an interval that is infinite.
-	infinite := func(b []byte) bool {
-		return !strict &&
-			(string(b) == "infinity" || string(b) == "-infinity")
-	}
-	if mode == "string" {
-		return named(KindString, "io.debezium.time.Interval", func(b []byte) (any, error) {
-			if infinite(b) {
-				return Text(b), nil
+func intervalCodec(_ *Type, h *Handling) codec {
+	read := func(plus, minus any, finite func(interval) any) func([]byte) (any, error) {
+		return func(b []byte) (any, error) {
+			switch text := string(b); { // Debezium reads nothing in an interval that is infinite.
+			case text == "infinity" && !h.StrictTypes:
+				return plus, nil
+			case text == "-infinity" && !h.StrictTypes:
+				return minus, nil
 			}
 			v, err := parseInterval(b)
-			return Text(v.appendISO(nil)), err
-		})
-	}
-	return named(KindInt64, "io.debezium.time.MicroDuration", func(b []byte) (any, error) {
-		if infinite(b) {
-			return map[bool]int64{false: math.MaxInt64, true: math.MinInt64}[b[0] == '-'], nil
+			return finite(v), err
 		}
-		v, err := parseInterval(b)
-		return v.total(), err
-	})
+	}
+	if h.IntervalHandling == "string" {
+		return named(KindString, "io.debezium.time.Interval",
+			read(Text("infinity"), Text("-infinity"),
+				func(v interval) any { return Text(v.appendISO(nil)) }))
+	}
+	return named(KindInt64, "io.debezium.time.MicroDuration",
+		read(int64(math.MaxInt64), int64(math.MinInt64), func(v interval) any { return v.total() }))
 }

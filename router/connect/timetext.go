@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 const (
 	microsPerSecond = 1_000_000
 	secondsPerDay   = 86_400
+	millisPerDay    = secondsPerDay * 1000
 	microsPerDay    = secondsPerDay * microsPerSecond
 )
 
@@ -22,13 +24,12 @@ type moment struct {
 	micros   int64 // of the day
 }
 
-func (m moment) epochMillis() int64 { return m.days*86_400_000 + m.micros/1000 }
+func (m moment) epochMillis() int64 { return m.days*millisPerDay + m.micros/1000 }
 
-// EpochMicros is as Debezium counts: the seconds are cut to what there is room for, and what is
-// added to that begins anew.
+// EpochMicros is as Debezium counts: the seconds are cut to what there is room for, and adding the
+// fraction may overflow.
 func (m moment) EpochMicros() int64 {
-	seconds := m.days*86_400 + m.micros/microsPerSecond
-	fraction := m.micros % microsPerSecond
+	seconds, fraction := m.days*secondsPerDay+m.micros/microsPerSecond, m.micros%microsPerSecond
 	switch {
 	case seconds > math.MaxInt64/microsPerSecond:
 		return wrap(math.MaxInt64, fraction)
@@ -39,6 +40,12 @@ func (m moment) EpochMicros() int64 {
 }
 
 func wrap(a, b int64) int64 { return a + b }
+
+// iso is a moment in Java's ISO form, with that many fraction digits; -1: as many as there are.
+func (m moment) iso(digits int) Text {
+	out := append(appendDate(make([]byte, 0, 32), m.days), 'T')
+	return Text(append(appendClock(out, m.micros, digits), 'Z'))
+}
 
 // ParseMoment reads "2019-03-24", "2019-03-24 20:52:59.123456", "0044-03-15 10:00:00+05:30 BC",
 // "infinity". A time zone offset is taken off, so that the result is UTC.
@@ -52,15 +59,11 @@ func ParseMoment(b []byte) (moment, error) {
 	}
 	rest, bc := strings.CutSuffix(s, " BC")
 	day, clock, hasClock := strings.Cut(rest, " ")
-	y, md, ok1 := strings.Cut(day, "-")
-	mo, d, ok2 := strings.Cut(md, "-")
-	year, err1 := strconv.ParseInt(y, 10, 32)
-	month, err2 := strconv.ParseInt(mo, 10, 32)
-	dom, err3 := strconv.ParseInt(d, 10, 32)
-	if !ok1 || !ok2 || err1 != nil || err2 != nil || err3 != nil || month < 1 || month > 12 ||
-		dom < 1 || dom > 31 {
+	date, ok := integers(day, "-", 3)
+	if !ok || date[1] < 1 || date[1] > 12 || date[2] < 1 || date[2] > 31 {
 		return moment{}, fmt.Errorf("%q is no date in ISO style", b)
 	}
+	year, month, dom := date[0], date[1], date[2]
 	if bc {
 		year = 1 - year
 	}
@@ -78,59 +81,64 @@ func ParseMoment(b []byte) (moment, error) {
 	return m, nil
 }
 
+// integers reads n numbers, at most three, with something between them.
+func integers(s, between string, n int) (out [3]int64, ok bool) {
+	for i := range n {
+		part, rest, found := strings.Cut(s, between)
+		v, err := strconv.ParseInt(part, 10, 32)
+		if err != nil || found != (i < n-1) {
+			return out, false
+		}
+		out[i], s = v, rest
+	}
+	return out, true
+}
+
 // parseClock reads "20:52:59.123456", with an optional offset which is taken off: the result may
 // be negative or beyond a day.
 func parseClock(s string) (int64, error) {
-	offset := int64(0)
+	bad := func() error { return fmt.Errorf("%q is no time in ISO style", s) }
+	clock, offset := s, int64(0)
 	if i := strings.LastIndexAny(s, "+-"); i > 0 {
-		parts := strings.Split(s[i+1:], ":")
-		unit := int64(3600)
-		for _, p := range parts {
-			n, err := strconv.ParseInt(p, 10, 32)
-			if err != nil || unit == 0 {
-				return 0, fmt.Errorf("%q is no time in ISO style", s)
-			}
-			offset += n * unit
-			unit /= 60
+		clock = s[:i]
+		hms, ok := integers(s[i+1:], ":", min(1+strings.Count(s[i:], ":"), 3))
+		if !ok {
+			return 0, bad()
 		}
+		offset = hms[0]*3600 + hms[1]*60 + hms[2]
 		if s[i] == '-' {
 			offset = -offset
 		}
-		s = s[:i]
 	}
-	h, ms, ok1 := strings.Cut(s, ":")
-	m, sec, ok2 := strings.Cut(ms, ":")
-	whole, fraction, _ := strings.Cut(sec, ".")
-	hours, err1 := strconv.ParseInt(h, 10, 32)
-	minutes, err2 := strconv.ParseInt(m, 10, 32)
-	seconds, err3 := strconv.ParseInt(whole, 10, 32)
-	micros, err4 := strconv.ParseInt((fraction + "000000")[:6], 10, 32)
-	if !ok1 || !ok2 || err1 != nil || err2 != nil || err3 != nil || err4 != nil {
-		return 0, fmt.Errorf("%q is no time in ISO style", s)
+	whole, fraction, _ := strings.Cut(clock, ".")
+	hms, ok := integers(whole, ":", 3)
+	micros, err := strconv.ParseInt((fraction + "000000")[:6], 10, 32)
+	if !ok || err != nil {
+		return 0, bad()
 	}
-	return (hours*3600+minutes*60+seconds-offset)*microsPerSecond + micros, nil
+	return (hms[0]*3600+hms[1]*60+hms[2]-offset)*microsPerSecond + micros, nil
 }
 
 // julianFromDays is a date in the calendar of before 1582, with a year 0.
-func julianFromDays(z int64) (y, m, d int64) {
+func julianFromDays(z int64) (year int64, month time.Month, day int64) {
 	z += 719470 // from 0000-03-01 of that calendar
 	cycle := floorDiv(z, 1461)
 	dayOfCycle := z - cycle*1461
 	yearOfCycle := (dayOfCycle - dayOfCycle/1460) / 365
 	doy := dayOfCycle - yearOfCycle*365
 	mp := (5*doy + 2) / 153
-	y = cycle*4 + yearOfCycle
-	if m = mp + 3; m > 12 {
+	year, m := cycle*4+yearOfCycle, mp+3
+	if m > 12 {
 		m -= 12
-		y++
+		year++
 	}
-	return y, m, doy - (153*mp+2)/5 + 1
+	return year, time.Month(m), doy - (153*mp+2)/5 + 1
 }
 
 // appendDate writes a day as Java's ISO formatter does: more than four digits get a sign.
 func appendDate(dst []byte, days int64) []byte {
 	date := time.Unix(days*secondsPerDay, 0).UTC()
-	y, m, d := int64(date.Year()), int64(date.Month()), int64(date.Day())
+	y := int64(date.Year())
 	switch {
 	case y < 0:
 		dst = append(dst, '-')
@@ -138,34 +146,28 @@ func appendDate(dst []byte, days int64) []byte {
 	case y > 9999:
 		dst = append(dst, '+')
 	}
-	dst = appendPadded(dst, y, 4)
-	dst = append(dst, '-')
-	dst = appendPadded(dst, m, 2)
-	dst = append(dst, '-')
-	return appendPadded(dst, d, 2)
+	return date.AppendFormat(appendPadded(dst, y, 4), "-01-02")
 }
 
 // appendClock writes a time of day with that many fraction digits; -1: as many as there are.
 func appendClock(dst []byte, micros int64, digits int) []byte {
 	s := micros / microsPerSecond
-	dst = appendPadded(dst, s/3600, 2)
-	dst = append(dst, ':')
-	dst = appendPadded(dst, s/60%60, 2)
-	dst = append(dst, ':')
-	dst = appendPadded(dst, s%60, 2)
-	fraction := micros % microsPerSecond
-	if digits == 0 || digits < 0 && fraction == 0 {
+	dst = append(appendPadded(dst, s/3600, 2), ':')
+	dst = append(appendPadded(dst, s/60%60, 2), ':')
+	return appendFraction(appendPadded(dst, s%60, 2), micros%microsPerSecond, digits)
+}
+
+// appendFraction writes the digits behind the point, if there are some: that many, or with -1 all
+// but zeros at the end.
+func appendFraction(dst []byte, micros int64, digits int) []byte {
+	if digits == 0 || digits < 0 && micros == 0 {
 		return dst
 	}
-	dst = append(dst, '.')
-	dst = appendPadded(dst, fraction, 6)
+	dst = appendPadded(append(dst, '.'), micros, 6)
 	if digits > 0 {
 		return dst[:len(dst)-6+digits]
 	}
-	for dst[len(dst)-1] == '0' {
-		dst = dst[:len(dst)-1]
-	}
-	return dst
+	return bytes.TrimRight(dst, "0")
 }
 
 func appendPadded(dst []byte, v int64, width int) []byte {
@@ -262,12 +264,5 @@ func (v interval) appendISO(dst []byte) []byte {
 		seconds = -seconds
 	}
 	dst = strconv.AppendInt(dst, seconds/microsPerSecond, 10)
-	if fraction := seconds % microsPerSecond; fraction != 0 {
-		dst = append(dst, '.')
-		dst = appendPadded(dst, fraction, 6)
-		for dst[len(dst)-1] == '0' {
-			dst = dst[:len(dst)-1]
-		}
-	}
-	return append(dst, 'S')
+	return append(appendFraction(dst, seconds%microsPerSecond, -1), 'S')
 }

@@ -8,13 +8,13 @@ import (
 	"unsafe"
 )
 
-// Text is a string; it may hold lone surrogates as three bytes each.
+// Text is a string; lone surrogates in it are three bytes each.
 type Text []byte
 
-// buffer is what Java holds as a ByteBuffer: columns of type bytea and of unknown types.
+// buffer is a ByteBuffer of Java: columns of type bytea and of unknown types.
 type buffer []byte
 
-// byteArray is what Java holds as a byte[]: bit strings and members of Debezium's structs.
+// byteArray is a byte[] of Java: bit strings and members of Debezium's structs.
 type byteArray []byte
 
 // date is a java.util.Date, which Debezium makes with time.precision.mode=connect.
@@ -30,22 +30,39 @@ type entry struct {
 	value any
 }
 
+// Structure is a struct of Connect.
 type Structure struct {
 	Schema *Schema
 	Values []any // one per field
 }
 
-// notation is how values are written in JSON's brackets. JsonConverter and SimpleHeaderConverter
-// differ in it alone.
+// bytesOf gives the bytes of a value that is nothing but bytes in Java.
+func bytesOf(v any) ([]byte, bool) {
+	switch v := v.(type) {
+	case buffer:
+		return v, true
+	case byteArray:
+		return v, true
+	}
+	return nil, false
+}
+
+// notation is how values are written as text.
 type notation struct {
 	leaf  func(dst []byte, v any) []byte // a value that has none inside
 	quote func(dst, s []byte) []byte     // text, and the name of a member
+
+	comma, colon, open string // of arrays and maps, of members, before the members of a struct
+	sparse             bool   // structs have no members that are null
 }
 
 var (
-	PlainJSON   = &notation{appendJSONLeaf, appendJSONString}
-	numericJSON = &notation{appendNumericLeaf, appendJSONString} // decimal.format=NUMERIC
-	headerText  = &notation{appendHeaderLeaf, appendHeaderString}
+	PlainJSON   = &notation{appendJSONLeaf, appendJSONString, ",", ":", "{", false}
+	numericJSON = &notation{appendNumericLeaf, appendJSONString, ",", ":", "{", false}
+	headerText  = &notation{appendHeaderLeaf, appendHeaderString, ",", ":", "{", false}
+	// StringConverter's, which is Java's toString; bytes, for which Java has no text, are in Base64.
+	plainText = &notation{appendTextLeaf, AppendEncoded, ", ", "=", "Struct{", true}
+	javaText  = &notation{appendJavaLeaf, AppendEncoded, ", ", "=", "Struct{", true}
 )
 
 func (n *notation) append(dst []byte, v any) []byte {
@@ -58,7 +75,7 @@ func (n *notation) append(dst []byte, v any) []byte {
 		dst = append(dst, '[')
 		for i, e := range v {
 			if i > 0 {
-				dst = append(dst, ',')
+				dst = append(dst, n.comma...)
 			}
 			dst = n.append(dst, e)
 		}
@@ -67,19 +84,24 @@ func (n *notation) append(dst []byte, v any) []byte {
 		dst = append(dst, '{')
 		for i, e := range v {
 			if i > 0 {
-				dst = append(dst, ',')
+				dst = append(dst, n.comma...)
 			}
-			dst = append(n.quote(dst, e.key), ':')
+			dst = append(n.quote(dst, e.key), n.colon...)
 			dst = n.append(dst, e.value)
 		}
 		return append(dst, '}')
 	case *Structure:
-		dst = append(dst, '{')
+		dst = append(dst, n.open...)
+		start := len(dst)
 		for i, f := range v.Schema.Fields {
-			if i > 0 {
+			if n.sparse && v.Values[i] == nil {
+				continue
+			}
+			if len(dst) > start {
 				dst = append(dst, ',')
 			}
-			dst = append(n.quote(dst, unsafe.Slice(unsafe.StringData(f.Name), len(f.Name))), ':')
+			name := unsafe.Slice(unsafe.StringData(f.Name), len(f.Name))
+			dst = append(n.quote(dst, name), n.colon...)
 			dst = n.append(dst, v.Values[i])
 		}
 		return append(dst, '}')
@@ -112,7 +134,7 @@ func appendJSONLeaf(dst []byte, v any) []byte {
 		return appendBase64String(dst, v)
 	case date:
 		if v.dayOnly {
-			return strconv.AppendInt(dst, floorDiv(v.ms, 86_400_000), 10)
+			return strconv.AppendInt(dst, floorDiv(v.ms, millisPerDay), 10)
 		}
 		return strconv.AppendInt(dst, v.ms, 10)
 	}
@@ -126,89 +148,42 @@ func appendNumericLeaf(dst []byte, v any) []byte {
 	return appendJSONLeaf(dst, v)
 }
 
-// javaText is how StringConverter prints bytes, for which Java has no text of its own.
-type javaText bool
-
-// append writes a value as Java's toString does, which is what StringConverter writes. Bytes are
-// an exception unless Java's own form is asked for: as they are at the top, Base64 inside.
-func (j javaText) append(dst []byte, v any, top bool) []byte {
+// appendHeaderLeaf writes a value inside of another as SimpleHeaderConverter does.
+func appendHeaderLeaf(dst []byte, v any) []byte {
 	switch v := v.(type) {
-	case nil:
-		return append(dst, "null"...)
-	case Text:
-		return AppendEncoded(dst, v)
-	case bool:
-		return strconv.AppendBool(dst, v)
-	case int64:
-		return strconv.AppendInt(dst, v, 10)
 	case float32:
 		return appendJavaFloat(dst, v)
 	case float64:
 		return appendJavaDouble(dst, v)
-	case decimal:
-		return v.appendText(dst)
-	case buffer:
-		if bool(j) {
-			n := strconv.Itoa(len(v))
-			return append(dst, "java.nio.HeapByteBuffer[pos=0 lim="+n+" cap="+n+"]"...)
-		}
-		return appendPlainBytes(dst, v, top)
-	case byteArray:
-		if bool(j) {
-			return append(dst, "[B@0"...)
-		}
-		return appendPlainBytes(dst, v, top)
 	case date:
-		return v.appendJava(dst)
-	case []any:
-		dst = append(dst, '[')
-		for i, e := range v {
-			if i > 0 {
-				dst = append(dst, ", "...)
-			}
-			dst = j.append(dst, e, false)
-		}
-		return append(dst, ']')
-	case mapping:
-		dst = append(dst, '{')
-		for i, e := range v {
-			if i > 0 {
-				dst = append(dst, ", "...)
-			}
-			dst = AppendEncoded(dst, e.key)
-			dst = append(dst, '=')
-			dst = j.append(dst, e.value, false)
-		}
-		return append(dst, '}')
-	case *Structure:
-		dst = append(dst, "Struct{"...)
-		first := true
-		for i, f := range v.Schema.Fields {
-			if v.Values[i] == nil {
-				continue
-			}
-			if !first {
-				dst = append(dst, ',')
-			}
-			first = false
-			dst = append(dst, f.Name...)
-			dst = append(dst, '=')
-			dst = j.append(dst, v.Values[i], false)
-		}
-		return append(dst, '}')
+		return v.appendISO(dst)
 	}
-	panic("router: value of unknown kind")
+	return appendNumericLeaf(dst, v)
 }
 
-func appendPlainBytes(dst, b []byte, top bool) []byte {
-	if top {
-		return append(dst, b...)
+func appendTextLeaf(dst []byte, v any) []byte {
+	if d, ok := v.(date); ok {
+		return d.appendJava(dst)
 	}
-	return base64.StdEncoding.AppendEncode(dst, b)
+	if b, ok := bytesOf(v); ok {
+		return base64.StdEncoding.AppendEncode(dst, b)
+	}
+	return appendHeaderLeaf(dst, v)
+}
+
+func appendJavaLeaf(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case buffer:
+		n := strconv.Itoa(len(v))
+		return append(dst, "java.nio.HeapByteBuffer[pos=0 lim="+n+" cap="+n+"]"...)
+	case byteArray:
+		return append(dst, "[B@0"...)
+	}
+	return appendTextLeaf(dst, v)
 }
 
 // AppendEncoded writes text to UTF-8, where Java has a question mark for a lone surrogate.
-func AppendEncoded(dst []byte, s Text) []byte {
+func AppendEncoded(dst, s []byte) []byte {
 	for i := 0; i < len(s); i++ {
 		if s[i] == 0xED && i+2 < len(s) && s[i+1] >= 0xA0 {
 			dst = append(dst, '?')
@@ -223,13 +198,11 @@ func AppendEncoded(dst []byte, s Text) []byte {
 // appendHeaderValue writes a value as SimpleHeaderConverter does: text and bytes bare at the top,
 // quoted inside.
 func appendHeaderValue(dst []byte, v any) []byte {
-	switch v := v.(type) {
-	case Text:
-		return AppendEncoded(dst, v)
-	case buffer:
-		return base64.StdEncoding.AppendEncode(dst, v)
-	case byteArray:
-		return base64.StdEncoding.AppendEncode(dst, v)
+	if t, ok := v.(Text); ok {
+		return AppendEncoded(dst, t)
+	}
+	if b, ok := bytesOf(v); ok {
+		return base64.StdEncoding.AppendEncode(dst, b)
 	}
 	return headerText.append(dst, v)
 }
@@ -245,53 +218,35 @@ func appendHeaderString(dst, s []byte) []byte {
 	return append(dst, '"')
 }
 
-func appendHeaderLeaf(dst []byte, v any) []byte {
-	switch v := v.(type) {
-	case float32:
-		return appendJavaFloat(dst, v)
-	case float64:
-		return appendJavaDouble(dst, v)
-	case decimal:
-		return v.appendText(dst)
-	case date:
-		return v.appendISO(dst)
-	}
-	return appendJSONLeaf(dst, v)
-}
-
 // appendJava writes a date as java.util.Date prints it: in the Julian calendar before it was
 // reformed, and years before Christ without a sign.
 func (d date) appendJava(dst []byte) []byte {
 	t := time.UnixMilli(d.ms).UTC()
-	const reform = -12_219_292_800_000 // 1582-10-15
-	if d.ms >= reform {
-		dst = t.AppendFormat(dst, "Mon Jan 02 15:04:05 UTC ")
-		return strconv.AppendInt(dst, int64(t.Year()), 10)
-	}
-	day := floorDiv(d.ms, 86_400_000)
-	year, month, dom := julianFromDays(day)
-	if year <= 0 {
-		year = 1 - year
+	year, month, day := int64(t.Year()), t.Month(), int64(t.Day())
+	if reform := time.Date(1582, 10, 15, 0, 0, 0, 0, time.UTC); t.Before(reform) {
+		year, month, day = julianFromDays(floorDiv(d.ms, millisPerDay))
+		if year <= 0 {
+			year = 1 - year
+		}
 	}
 	dst = t.AppendFormat(dst, "Mon ")
-	dst = append(dst, time.Month(month).String()[:3]...)
-	dst = appendPadded(append(dst, ' '), dom, 2)
-	dst = t.AppendFormat(append(dst, ' '), "15:04:05 UTC ")
+	dst = append(dst, month.String()[:3]...)
+	dst = appendPadded(append(dst, ' '), day, 2)
+	dst = t.AppendFormat(dst, " 15:04:05 UTC ")
 	return strconv.AppendInt(dst, year, 10)
 }
 
-// appendISO chooses the form by the time alone, as Connect does: what lies before the second day
+// appendISO chooses the form by the time alone, as Connect does: a time before the second day
 // of 1970 looks like a time of day, midnights like a date.
 func (d date) appendISO(dst []byte) []byte {
-	t := time.UnixMilli(d.ms).UTC()
-	const day = 86_400_000
+	layout := "2006-01-02T15:04:05.000Z"
 	switch {
-	case d.ms < day:
-		return t.AppendFormat(dst, "15:04:05.000Z")
-	case d.ms%day == 0:
-		return t.AppendFormat(dst, "2006-01-02")
+	case d.ms < millisPerDay:
+		layout = "15:04:05.000Z"
+	case d.ms%millisPerDay == 0:
+		layout = "2006-01-02"
 	}
-	return t.AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+	return time.UnixMilli(d.ms).UTC().AppendFormat(dst, layout)
 }
 
 func floorDiv(a, b int64) int64 {

@@ -39,9 +39,9 @@ func sameFold(folded rune) runeSet {
 func literalSet(c rune, f flags) (runeSet, error) {
 	alone := runeSet{{c, c}}
 	switch {
-	case !f.ignoreCase:
+	case !f['i']:
 		return alone, nil
-	case !f.unicodeCase:
+	case !f['u']:
 		return alone.foldASCII(), nil
 	}
 	folded := sameFold(fold(c))
@@ -60,9 +60,9 @@ func literalSet(c rune, f flags) (runeSet, error) {
 func classSet(from, to rune, f flags) runeSet {
 	out := newSet(runeRange{from, to})
 	switch {
-	case !f.ignoreCase:
+	case !f['i']:
 		return out
-	case !f.unicodeCase:
+	case !f['u']:
 		return out.foldASCII()
 	case from != to:
 		more := slices.Clone(out)
@@ -75,8 +75,8 @@ func classSet(from, to rune, f flags) runeSet {
 	case from < 0x80 && !slices.Contains([]rune("IiSsKk"), from):
 		return out.foldASCII()
 	case from >= 0x80 && from <= 0xFF && !slices.Contains([]rune{0xFF, 0xB5, 0xC5, 0xE5}, from):
-		return out.union(runeSet{{unicode.ToLower(from),
-			unicode.ToLower(from)}}).union(runeSet{{unicode.ToUpper(from), unicode.ToUpper(from)}})
+		low, up := unicode.ToLower(from), unicode.ToUpper(from)
+		return newSet(runeRange{from, from}, runeRange{low, low}, runeRange{up, up})
 	case unicode.ToUpper(from) != fold(from):
 		return sameFold(fold(from))
 	}

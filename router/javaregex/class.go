@@ -1,59 +1,42 @@
 package javaregex
 
-func (t *translator) writeSet(s runeSet) { t.out.WriteString(s.class()) }
-
 // class reads a bracketed class: unions, nested classes, negation and intersections.
 func (t *translator) class() (runeSet, error) {
 	t.pos++ // [
 	negated := t.accept("^")
-	var left runeSet // of && so far
-	intersecting := false
-	current := runeSet{}
-	empty := true
-	for {
-		if !t.more() {
+	left, current := everything(), runeSet{} // of && so far, and behind the last one
+	for empty := true; ; empty = false {
+		var set runeSet
+		var err error
+		switch c := t.peek(0); {
+		case !t.more():
 			return nil, t.errorf("unclosed character class")
-		}
-		c := t.peek(0)
-		switch {
 		case c == ']' && !empty:
 			t.pos++
-			if intersecting {
-				current = left.intersect(current)
-			}
+			current = left.intersect(current)
 			if negated {
 				current = current.negate()
 			}
 			return current, nil
-		case c == '&' && t.peek(1) == '&':
-			if empty {
-				return nil, t.errorf("nothing before && in a character class")
-			}
-			t.pos += 2
+		case c == '&' && t.peek(1) == '&' && empty:
+			return nil, t.errorf("nothing before && in a character class")
+		case t.accept("&&"):
 			if next := t.peek(0); next == ']' || next == '&' {
 				return nil, t.errorf("nothing behind && in a character class")
 			}
-			if intersecting {
-				current = left.intersect(current)
-			}
-			left, current, intersecting = current, runeSet{}, true
+			left, current = left.intersect(current), runeSet{}
 		case c == '[':
-			nested, err := t.class()
-			if err != nil {
-				return nil, err
-			}
-			current = current.union(nested)
-		case t.flags.comments && (c == '#' || c == ' ' || c >= '\t' && c <= '\r'):
+			set, err = t.class()
+		case t.flags['x'] && (c == '#' || c == ' ' || c >= '\t' && c <= '\r'):
 			return nil, t.errorf("blanks and # in a character class are not supported together " +
 				"with the flag x; escape them")
 		default:
-			set, err := t.classItem()
-			if err != nil {
-				return nil, err
-			}
-			current = current.union(set)
+			set, err = t.classItem()
 		}
-		empty = false
+		if err != nil {
+			return nil, err
+		}
+		current = current.union(set)
 	}
 }
 

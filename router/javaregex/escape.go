@@ -15,14 +15,14 @@ func (t *translator) escape() error {
 		return err
 	} else if ok {
 		t.empty = false
-		t.writeSet(set)
+		t.out.WriteString(set.class())
 		return nil
 	}
 	c := t.peek(0)
 	switch {
 	case c == 'Q':
 		return t.quoted()
-	case c == 'A':
+	case c == 'A', c == 'G': // the end of the previous find: there is only one find
 		t.out.WriteString(`\A`)
 	case c == 'z':
 		t.out.WriteString(`\z`)
@@ -33,8 +33,6 @@ func (t *translator) escape() error {
 			return t.errorf(`the escape \b{g} is not supported; \b is`)
 		}
 		t.writeBoundary(c == 'b')
-	case c == 'G': // the end of the previous find: there is only one find
-		t.out.WriteString(`\A`)
 	case c == 'R':
 		t.out.WriteString("(?:\\x0D\\x0A|[\\x0A-\\x0D\u0085\u2028\u2029])")
 		t.empty = false
@@ -73,7 +71,7 @@ func (t *translator) writeBoundary(boundary bool) {
 		`(?=[\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
 	notLeft, notRight := `(?<![\p{L}\p{Nd}]\p{Mn}*)(?<!_)`,
 		`(?![\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
-	if t.flags.unicodeClass {
+	if t.flags['U'] {
 		word := unicodeWord().class()
 		left, right, notLeft, notRight = "(?<="+word+")", "(?="+word+")", "(?<!"+word+")",
 			"(?!"+word+")"
@@ -106,7 +104,7 @@ func (t *translator) reference(number int) error {
 			"not supported", number)
 	}
 	t.backtracks = true
-	if t.flags.ignoreCase {
+	if t.flags['i'] {
 		t.onlyASCII = true
 		fmt.Fprintf(&t.out, `(?i:\k<%d>)`, number)
 		return nil
@@ -118,21 +116,16 @@ func (t *translator) reference(number int) error {
 // quoted reads from \Q to \E or the end. Only the last character can be repeated.
 func (t *translator) quoted() error {
 	t.pos++
-	var literal []rune
-	for t.more() && (t.peek(0) != '\\' || t.peek(1) != 'E') {
-		literal = append(literal, t.peek(0))
-		t.pos++
-	}
-	t.accept(`\E`)
-	if c := t.peek(0); c == '?' || c == '*' || c == '+' || c == '{' {
-		return t.errorf(`a quantifier behind \E is not supported; ` +
-			`put the last character behind \E`)
-	}
-	for _, c := range literal {
-		if err := t.writeLiteral(c); err != nil {
+	for t.more() && !t.accept(`\E`) {
+		if err := t.writeLiteral(t.peek(0)); err != nil {
 			return err
 		}
 		t.empty = false
+		t.pos++
+	}
+	if t.more() && strings.ContainsRune("?*+{", t.peek(0)) {
+		return t.errorf(`a quantifier behind \E is not supported; ` +
+			`put the last character behind \E`)
 	}
 	return nil
 }
@@ -145,51 +138,35 @@ func (t *translator) character() (rune, error) {
 	}
 	t.pos++
 	switch c {
-	case 't':
-		return '\t', nil
-	case 'n':
-		return '\n', nil
-	case 'r':
-		return '\r', nil
-	case 'f':
-		return '\f', nil
-	case 'a':
-		return 7, nil
-	case 'e':
-		return 27, nil
 	case '0':
 		return t.octal()
 	case 'x':
-		if t.accept("{") {
-			end := slices.Index(t.in[t.pos:], '}')
-			if end < 1 {
-				return 0, t.errorf(`\x{ without hexadecimal digits and }`)
-			}
-			v, err := t.hex(end)
-			t.pos++
-			return v, err
+		name, given, ok := t.braced()
+		switch {
+		case !given:
+			return t.hex(2)
+		case !ok || name == "":
+			return 0, t.errorf(`\x{ without hexadecimal digits and }`)
 		}
-		return t.hex(2)
+		return t.code(name)
 	case 'u':
 		v, err := t.hex(4)
-		if err == nil && v >= 0xD800 && v <= 0xDFFF {
+		if err == nil && surrogate(v) {
 			return 0, t.errorf(`half of a surrogate pair; write the character itself or \x{...}`)
 		}
 		return v, err
 	case 'N':
-		if !t.accept("{") {
+		name, given, ok := t.braced()
+		switch {
+		case !given:
 			return 0, t.errorf(`\N without {name}`)
-		}
-		end := slices.Index(t.in[t.pos:], '}')
-		if end < 0 {
+		case !ok:
 			return 0, t.errorf(`\N{ without }`)
 		}
-		name := string(t.in[t.pos : t.pos+end])
 		found, ok := runeNamed(name)
 		if !ok {
 			return 0, t.errorf(`no character has the name %q; write it as \x{...}`, name)
 		}
-		t.pos += end + 1
 		return found, nil
 	case 'c':
 		if control := t.peek(0); control > 0 && control < 0x80 {
@@ -197,26 +174,41 @@ func (t *translator) character() (rune, error) {
 			return control ^ 64, nil
 		}
 		return 0, t.errorf(`\c without a control character`)
+	case 'X':
+		return 0, t.errorf(`the escape \X is not supported; ` +
+			`write \P{M}\p{M}* for a character with its marks`)
+	}
+	if short := strings.IndexRune("tnrfae", c); short >= 0 {
+		return rune("\t\n\r\f\a\x1B"[short]), nil
 	}
 	if c < 0x80 && unicode.IsLetter(c) {
-		if c == 'X' {
-			return 0, t.errorf(`the escape \X is not supported; ` +
-				`write \P{M}\p{M}* for a character with its marks`)
-		}
 		return 0, t.errorf(`the escape \%c is not supported`, c)
 	}
 	return c, nil
 }
 
+// braced reads {text}, if that is there.
+func (t *translator) braced() (text string, given, closed bool) {
+	if !t.accept("{") {
+		return "", false, false
+	}
+	end := slices.Index(t.in[t.pos:], '}')
+	if end < 0 {
+		return "", true, false
+	}
+	text = string(t.in[t.pos : t.pos+end])
+	t.pos += end + 1
+	return text, true, true
+}
+
 // octal reads up to three digits, the first of three at most 3.
 func (t *translator) octal() (rune, error) {
-	v, n := rune(0), 0
-	for n < 3 && t.peek(0) >= '0' && t.peek(0) <= '7' && v*8+t.peek(0)-'0' <= 0o377 {
+	start, v := t.pos, rune(0)
+	for t.pos < start+3 && t.peek(0) >= '0' && t.peek(0) <= '7' && v*8+t.peek(0)-'0' <= 0o377 {
 		v = v*8 + t.peek(0) - '0'
 		t.pos++
-		n++
 	}
-	if n == 0 {
+	if t.pos == start {
 		return 0, t.errorf(`\0 without octal digits`)
 	}
 	return v, nil
@@ -226,66 +218,59 @@ func (t *translator) hex(digits int) (rune, error) {
 	if t.pos+digits > len(t.in) {
 		return 0, t.errorf("too few hexadecimal digits")
 	}
-	s := string(t.in[t.pos : t.pos+digits])
-	v, err := strconv.ParseUint(s, 16, 32)
-	if err != nil || v > unicode.MaxRune || strings.HasPrefix(s, "+") {
-		return 0, t.errorf("illegal hexadecimal escape %q", s)
-	}
+	v, err := t.code(string(t.in[t.pos : t.pos+digits]))
 	t.pos += digits
+	return v, err
+}
+
+// code is the character of a number in hexadecimal digits.
+func (t *translator) code(digits string) (rune, error) {
+	v, err := strconv.ParseUint(digits, 16, 32)
+	if err != nil || v > unicode.MaxRune {
+		return 0, t.errorf("illegal hexadecimal escape %q", digits)
+	}
 	return rune(v), nil
 }
 
+// namedSets are those of a small letter; its capital is all other characters. Two have another
+// meaning with the flag U.
+var namedSets = map[rune]struct{ unicode, ascii func() runeSet }{
+	'd': {digits, and(of(), "09")},
+	'w': {unicodeWord, and(of(), "09AZ__az")},
+	's': {whitespace, and(of(), "\t\r  ")},
+	'h': {nil, and(of(), "\t\t  \u00A0\u00A0\u1680\u1680\u180e\u180e\u2000\u200a\u202f\u202f"+
+		"\u205f\u205f\u3000\u3000")},
+	'v': {nil, and(of(), "\n\r\u0085\u0085\u2028\u2029")},
+}
+
 // namedSet reads \d, \p{...} and the like; the backslash is read already.
-func (t *translator) namedSet() (runeSet, bool, error) {
-	var set runeSet
+func (t *translator) namedSet() (set runeSet, ok bool, err error) {
 	c := t.peek(0)
-	switch c {
-	case 'd', 'D':
-		set = newSet(runeRange{'0', '9'})
-		if t.flags.unicodeClass {
-			set = digits()
-		}
-	case 'w', 'W':
-		set = newSet(runeRange{'0', '9'}, runeRange{'A', 'Z'}, runeRange{'_', '_'},
-			runeRange{'a', 'z'})
-		if t.flags.unicodeClass {
-			set = unicodeWord()
-		}
-	case 's', 'S':
-		set = newSet(runeRange{'\t', '\r'}, runeRange{' ', ' '})
-		if t.flags.unicodeClass {
-			set = whitespace()
-		}
-	case 'h', 'H':
-		set = newSet(runeRange{'\t', '\t'}, runeRange{' ', ' '}, runeRange{0xA0, 0xA0},
-			runeRange{0x1680, 0x1680}, runeRange{0x180e, 0x180e},
-			runeRange{0x2000, 0x200a}, runeRange{0x202f, 0x202f}, runeRange{0x205f, 0x205f},
-			runeRange{0x3000, 0x3000})
-	case 'v', 'V':
-		set = newSet(runeRange{'\n', '\r'}, runeRange{0x85, 0x85}, runeRange{0x2028, 0x2029})
-	case 'p', 'P':
+	small := unicode.ToLower(c)
+	named, known := namedSets[small]
+	switch {
+	case small == 'p':
 		t.pos++
-		name := string(t.peek(0))
-		if t.accept("{") {
-			end := slices.Index(t.in[t.pos:], '}')
-			if end < 0 {
-				return nil, false, t.errorf("unclosed character family")
-			}
-			name = string(t.in[t.pos : t.pos+end])
-			t.pos += end
+		name, given, closed := t.braced()
+		switch {
+		case given && !closed:
+			return nil, false, t.errorf("unclosed character family")
+		case !given:
+			name = string(t.peek(0))
+			t.pos++
 		}
-		var err error
 		if set, err = family(name, t.flags); err != nil {
 			return nil, false, t.errorf("%v", err)
 		}
-		if c == 'P' {
-			set = set.negate()
-		}
-	default:
+	case !known || c >= 0x80:
 		return nil, false, nil
+	default:
+		t.pos++
+		if set = named.ascii(); t.flags['U'] && named.unicode != nil {
+			set = named.unicode()
+		}
 	}
-	t.pos++
-	if c == 'D' || c == 'W' || c == 'S' || c == 'H' || c == 'V' {
+	if c != small {
 		set = set.negate()
 	}
 	return set, true, nil

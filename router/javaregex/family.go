@@ -30,14 +30,6 @@ var blocks = sync.OnceValue(func() map[string]runeSet {
 	return out
 })
 
-func fromTables(tables ...*unicode.RangeTable) runeSet {
-	var out runeSet
-	for _, t := range tables {
-		out = out.union(fromTable(t))
-	}
-	return out
-}
-
 // assigned are the characters that mean something.
 func assigned() runeSet {
 	var tables []*unicode.RangeTable
@@ -49,44 +41,38 @@ func assigned() runeSet {
 	return fromTables(tables...)
 }
 
-func alphabetic() runeSet  { return fromTables(unicode.L, unicode.Nl, unicode.Other_Alphabetic) }
-func lowercase() runeSet   { return fromTables(unicode.Ll, unicode.Other_Lowercase) }
-func uppercase() runeSet   { return fromTables(unicode.Lu, unicode.Other_Uppercase) }
-func joinControl() runeSet { return runeSet{{0x200C, 0x200D}} }
-func titlecase() runeSet   { return fromTable(unicode.Lt) }
-func digits() runeSet      { return fromTable(unicode.Nd) }
-func control() runeSet     { return fromTable(unicode.Cc) }
-func anyCase() runeSet     { return lowercase().union(uppercase()).union(titlecase()) }
+var (
+	alphabetic   = of(unicode.L, unicode.Nl, unicode.Other_Alphabetic)
+	lowercase    = of(unicode.Ll, unicode.Other_Lowercase)
+	uppercase    = of(unicode.Lu, unicode.Other_Uppercase)
+	titlecase    = of(unicode.Lt)
+	digits       = of(unicode.Nd)
+	control      = of(unicode.Cc)
+	unicodeBlank = and(of(unicode.Zs), "\t\t")
+	whitespace   = and(of(unicode.Z), "\t\r\u0085\u0085")
+	joinControl  = and(of(), "\u200C\u200D")
+	hexDigits    = and(digits, "AFaf\uFF21\uFF26\uFF41\uFF46")
+	unicodeWord  = and(of(unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd,
+		unicode.Pc), "\u200C\u200D")
+	identifierIgnorable = and(of(unicode.Cf), "\x00\x08\x0E\x1B\u007F\u009F")
+)
 
-func whitespace() runeSet {
-	return fromTable(unicode.Z).union(newSet(runeRange{'\t', '\r'}, runeRange{0x85, 0x85}))
+func of(tables ...*unicode.RangeTable) func() runeSet {
+	return func() runeSet { return fromTables(tables...) }
 }
 
-func unicodeBlank() runeSet { return fromTable(unicode.Zs).union(runeSet{{'\t', '\t'}}) }
-
-func unicodeWord() runeSet {
-	return alphabetic().union(fromTables(unicode.M, unicode.Nd, unicode.Pc)).union(joinControl())
+// and adds ranges, given as to pairs.
+func and(set func() runeSet, ranges string) func() runeSet {
+	return func() runeSet { return set().union(pairs(ranges)) }
 }
 
-func hexDigits() runeSet {
-	return digits().union(newSet(runeRange{'A', 'F'}, runeRange{'a', 'f'},
-		runeRange{0xFF21, 0xFF26}, runeRange{0xFF41, 0xFF46}))
-}
+func anyCase() runeSet { return lowercase().union(uppercase()).union(titlecase()) }
 
 func graph() runeSet {
 	return assigned().intersect(fromTables(unicode.Z, unicode.Cc, unicode.Cs).negate())
 }
 
-func identifierIgnorable() runeSet {
-	return newSet(runeRange{0, 8}, runeRange{0xE, 0x1B},
-		runeRange{0x7F, 0x9F}).union(fromTable(unicode.Cf))
-}
-
 type families map[string]func() runeSet
-
-func of(tables ...*unicode.RangeTable) func() runeSet {
-	return func() runeSet { return fromTables(tables...) }
-}
 
 // posixFamilies are the names that (?U) changes the meaning of, in capitals.
 var posixFamilies = families{
@@ -115,10 +101,8 @@ var javaTests = families{
 	"javaLetterOrDigit": of(unicode.L, unicode.Nd), "javaSpaceChar": of(unicode.Z),
 	"javaISOControl": control, "javaIdentifierIgnorable": identifierIgnorable,
 	"javaWhitespace": func() runeSet {
-		noBreak := newSet(runeRange{0xA0, 0xA0}, runeRange{0x2007, 0x2007},
-			runeRange{0x202F, 0x202F})
-		return fromTable(unicode.Z).intersect(noBreak.negate()).
-			union(newSet(runeRange{'\t', '\r'}, runeRange{0x1C, 0x1F}))
+		noBreak := pairs("\u00A0\u00A0\u2007\u2007\u202F\u202F")
+		return fromTables(unicode.Z).intersect(noBreak.negate()).union(pairs("\t\r\x1C\x1F"))
 	},
 	"javaJavaIdentifierStart": of(unicode.L, unicode.Nl, unicode.Sc, unicode.Pc),
 	"javaJavaIdentifierPart": func() runeSet {
@@ -134,41 +118,32 @@ var cased = []string{"LOWER", "UPPER", "LOWERCASE", "UPPERCASE", "TITLECASE",
 
 func (m families) find(name string, f flags) (runeSet, bool) {
 	set, ok := m[name]
-	if ok && f.ignoreCase && slices.Contains(cased, name) {
-		set = anyCase
-	}
-	if !ok {
+	switch {
+	case !ok:
 		return nil, false
+	case f['i'] && slices.Contains(cased, name):
+		return anyCase(), true
 	}
 	return set(), true
 }
 
-var asciiFamilies = map[string]runeSet{
-	"Lower":  {{'a', 'z'}},
-	"Upper":  {{'A', 'Z'}},
-	"ASCII":  {{0, 0x7F}},
-	"Alpha":  {{'A', 'Z'}, {'a', 'z'}},
-	"Digit":  {{'0', '9'}},
-	"Alnum":  {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
-	"Punct":  {{'!', '/'}, {':', '@'}, {'[', '`'}, {'{', '~'}},
-	"Graph":  {{'!', '~'}},
-	"Print":  {{' ', '~'}},
-	"Blank":  {{'\t', '\t'}, {' ', ' '}},
-	"Cntrl":  {{0, 0x1F}, {0x7F, 0x7F}},
-	"XDigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
-	"Space":  {{'\t', '\r'}, {' ', ' '}},
-	"L1":     {{0, 0xFF}},
+// asciiFamilies are the POSIX names, with their ranges as to pairs.
+var asciiFamilies = map[string]string{
+	"Lower": "az", "Upper": "AZ", "ASCII": "\x00\x7F", "Alpha": "AZaz", "Digit": "09",
+	"Alnum": "09AZaz", "Punct": "!/:@[`{~", "Graph": "!~", "Print": " ~", "Blank": "\t\t  ",
+	"Cntrl": "\x00\x1F\x7F\x7F", "XDigit": "09AFaf",
+	"Space": "\t\r  ", "L1": "\x00\u00FF",
 }
 
 // property finds POSIX names, general categories and the tests of java.lang.Character.
 func property(name string, f flags) (runeSet, bool) {
 	switch name {
 	case "Lower", "Upper":
-		if f.ignoreCase {
+		if f['i'] {
 			name = "Alpha"
 		}
 	case "Lu", "Ll", "Lt", "LC":
-		if f.ignoreCase || name == "LC" {
+		if f['i'] || name == "LC" {
 			return fromTables(unicode.Lu, unicode.Ll, unicode.Lt), true
 		}
 	case "LD":
@@ -181,11 +156,11 @@ func property(name string, f flags) (runeSet, bool) {
 	case "Cn":
 		return assigned().negate(), true
 	}
-	if set, ok := asciiFamilies[name]; ok {
-		return set, true
+	if ranges, ok := asciiFamilies[name]; ok {
+		return pairs(ranges), true
 	}
 	if table, ok := unicode.Categories[name]; ok && len(name) <= 2 {
-		return fromTable(table), true
+		return fromTables(table), true
 	}
 	return javaTests.find(name, f)
 }
@@ -194,7 +169,7 @@ func property(name string, f flags) (runeSet, bool) {
 func script(name string) (runeSet, bool) {
 	for known, table := range unicode.Scripts {
 		if strings.EqualFold(known, name) {
-			return fromTable(table), true
+			return fromTables(table), true
 		}
 	}
 	return nil, false
@@ -202,40 +177,43 @@ func script(name string) (runeSet, bool) {
 
 // family finds the set of \p{name}.
 func family(name string, f flags) (runeSet, error) {
-	var set runeSet
-	var ok bool
-	if key, value, isPair := strings.Cut(name, "="); isPair {
-		switch strings.ToLower(key) {
-		case "sc", "script":
-			set, ok = script(value)
-		case "blk", "block":
-			set, ok = blocks()[strings.ToUpper(value)]
-		case "gc", "general_category":
-			set, ok = property(value, f)
-		}
-	} else if rest, block := strings.CutPrefix(name, "In"); block {
-		set, ok = blocks()[strings.ToUpper(rest)]
-	} else if rest, is := strings.CutPrefix(name, "Is"); is {
-		capitals := strings.ToUpper(rest)
-		if set, ok = posixFamilies.find(capitals, f); !ok {
-			set, ok = binaryProperties.find(capitals, f)
-		}
-		if !ok {
-			if set, ok = property(rest, f); !ok {
-				set, ok = script(rest)
-			}
-		}
-	} else {
-		if f.unicodeClass {
-			set, ok = posixFamilies.find(strings.ToUpper(name), f)
-		}
-		if !ok {
-			set, ok = property(name, f)
-		}
-	}
+	set, ok := find(name, f)
 	if !ok {
 		return nil, fmt.Errorf("the character family {%s} is not supported; "+
 			"write its characters as a class in brackets", name)
 	}
 	return slices.Clone(set), nil
+}
+
+func find(name string, f flags) (set runeSet, ok bool) {
+	if key, value, isPair := strings.Cut(name, "="); isPair {
+		switch strings.ToLower(key) {
+		case "sc", "script":
+			return script(value)
+		case "blk", "block":
+			set, ok = blocks()[strings.ToUpper(value)]
+		case "gc", "general_category":
+			return property(value, f)
+		}
+		return set, ok
+	}
+	if rest, block := strings.CutPrefix(name, "In"); block {
+		set, ok = blocks()[strings.ToUpper(rest)]
+		return set, ok
+	}
+	rest, is := strings.CutPrefix(name, "Is")
+	capitals := strings.ToUpper(rest)
+	if is || f['U'] {
+		set, ok = posixFamilies.find(capitals, f)
+	}
+	if !ok && is {
+		set, ok = binaryProperties.find(capitals, f)
+	}
+	if !ok {
+		set, ok = property(rest, f)
+	}
+	if !ok && is {
+		set, ok = script(rest)
+	}
+	return set, ok
 }

@@ -12,24 +12,14 @@ func (t *translator) group() (quantifiable bool, err error) {
 	behind := t.peek(1) == '?' && t.peek(2) == '<' && (t.peek(3) == '=' || t.peek(3) == '!')
 	negative := t.peek(1) == '?' && t.peek(2) == '!' || behind && t.peek(3) == '!'
 	lookaround := behind || negative || t.peek(1) == '?' && t.peek(2) == '='
+	for _, open := range []string{"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"} {
+		if t.accept(open) {
+			t.out.WriteString(open)
+			t.backtracks = t.backtracks || open != "(?:"
+			return t.groupBody(outer, groups, behind || negative, lookaround)
+		}
+	}
 	switch {
-	case t.accept("(?:"):
-		t.out.WriteString("(?:")
-	case t.accept("(?="):
-		t.out.WriteString("(?=")
-		t.backtracks = true
-	case t.accept("(?!"):
-		t.out.WriteString("(?!")
-		t.backtracks = true
-	case t.accept("(?<="):
-		t.out.WriteString("(?<=")
-		t.backtracks = true
-	case t.accept("(?<!"):
-		t.out.WriteString("(?<!")
-		t.backtracks = true
-	case t.accept("(?>"):
-		t.out.WriteString("(?>")
-		t.backtracks = true
 	case t.accept("(?<"):
 		name, err := t.groupName()
 		if err != nil {
@@ -55,6 +45,11 @@ func (t *translator) group() (quantifiable bool, err error) {
 		t.groups++
 		fmt.Fprintf(&t.out, "(?<%d>", t.groups)
 	}
+	return t.groupBody(outer, groups, false, false)
+}
+
+// groupBody reads up to the closing parenthesis of a group. A bare one may have no groups in it.
+func (t *translator) groupBody(outer flags, groups int, bare, lookaround bool) (bool, error) {
 	if err := t.alternatives(); err != nil {
 		return false, err
 	}
@@ -62,7 +57,7 @@ func (t *translator) group() (quantifiable bool, err error) {
 		return false, t.errorf("unclosed group")
 	}
 	t.flags = outer
-	if t.groups > groups && (behind || negative) {
+	if t.groups > groups && bare {
 		return false, t.errorf(
 			"groups in (?<=...), (?<!...) and (?!...) are not supported; write (?:...) for them")
 	}
@@ -95,26 +90,14 @@ func (t *translator) setFlags() (scoped bool, err error) {
 		c := t.peek(0)
 		t.pos++
 		switch c {
-		case 'i':
-			t.flags.ignoreCase = on
-		case 's':
-			t.flags.dotAll = on
-		case 'x':
-			t.flags.comments = on
-		case 'm':
-			t.flags.multiline = on
-		case 'd':
-			t.flags.unixLines = on
-		case 'u':
-			t.flags.unicodeCase = on
+		case 'i', 's', 'x', 'm', 'd', 'u':
+			t.flags[c] = on
 		case 'U': // the one flag has the other with it
-			t.flags.unicodeClass, t.flags.unicodeCase = on, on
+			t.flags['U'], t.flags['u'] = on, on
 		case '-':
 			on = false
-		case ')':
-			return false, nil
-		case ':':
-			return true, nil
+		case ')', ':':
+			return c == ':', nil
 		case 'c':
 			return false, t.errorf("the flag 'c' is not supported; write characters with marks " +
 				"in the way that the application does")

@@ -13,7 +13,7 @@ import (
 // matchTimeout ends a match that backtracks without end. Topic rules need microseconds.
 const matchTimeout = 100 * time.Millisecond
 
-// javaPattern is a Java regular expression. Go's own engine runs it where it can express it
+// Pattern is a Java regular expression. Go's own engine runs it where it can express it
 // (linear time); look-around, back references, atomic groups and possessive quantifiers go to a
 // backtracking engine with a time limit.
 type Pattern struct {
@@ -28,7 +28,7 @@ type Pattern struct {
 	backFind *regexp2.Regexp
 }
 
-// compileJava translates and compiles a pattern. An error names what is wrong or what is not
+// Compile translates and compiles a pattern. An error names what is wrong or what is not
 // supported, and where.
 func Compile(pattern string) (*Pattern, error) {
 	t := &translator{in: []rune(pattern), all: -1}

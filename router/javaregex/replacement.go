@@ -1,6 +1,7 @@
 package javaregex
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,23 +61,22 @@ func parseGroupReference(in []rune, p *Pattern) (group, used int, err error) {
 			`a dollar sign at the end: the group is missing (write \$ for the sign itself)`)
 	}
 	if in[0] == '{' {
-		for i, c := range in {
-			if c != '}' {
-				continue
-			}
-			name := string(in[1:i])
-			if !groupName.MatchString(name) {
-				return 0, 0, fmt.Errorf("${%s}: a group name is letters and digits, beginning "+
-					"with a letter; a number is written $1", name)
-			}
-			number, ok := p.names[name]
-			if !ok {
-				return 0, 0, fmt.Errorf("${%s}: the pattern has no group of that name; it has %s",
-					name, namedGroups(p))
-			}
-			return number, i + 1, nil
+		end := slices.Index(in, '}')
+		if end < 0 {
+			return 0, 0, errors.New(`${ without its closing brace`)
 		}
-		return 0, 0, errors.New(`${ without its closing brace`)
+		name := string(in[1:end])
+		if !groupName.MatchString(name) {
+			return 0, 0, fmt.Errorf("${%s}: a group name is letters and digits, beginning "+
+				"with a letter; a number is written $1", name)
+		}
+		number, ok := p.names[name]
+		if !ok {
+			names := strings.Join(slices.Sorted(maps.Keys(p.names)), ", ")
+			return 0, 0, fmt.Errorf("${%s}: the pattern has no group of that name; it has %s", name,
+				cmp.Or(names, "none with a name"))
+		}
+		return number, end + 1, nil
 	}
 	if in[0] < '0' || in[0] > '9' {
 		return 0, 0, fmt.Errorf(`$%c is no group reference (write \$ for the sign itself)`, in[0])
@@ -91,13 +91,6 @@ func parseGroupReference(in []rune, p *Pattern) (group, used int, err error) {
 		used++
 	}
 	return group, used, nil
-}
-
-func namedGroups(p *Pattern) string {
-	if len(p.names) == 0 {
-		return "none with a name"
-	}
-	return strings.Join(slices.Sorted(maps.Keys(p.names)), ", ")
 }
 
 func (r Replacement) expand(group func(int) string) string {

@@ -13,9 +13,15 @@ type runeRange struct{ from, to rune }
 
 func everything() runeSet { return runeSet{{0, unicode.MaxRune}} }
 
-func lineEnds() runeSet {
-	return newSet(runeRange{'\n', '\n'}, runeRange{'\r', '\r'}, runeRange{0x85, 0x85},
-		runeRange{0x2028, 0x2029})
+func lineEnds() runeSet { return pairs("\n\n\r\r\u0085\u0085\u2028\u2029") }
+
+// pairs is the set of ranges that are given by their first and last characters.
+func pairs(ends string) runeSet {
+	var ranges []runeRange
+	for in := []rune(ends); len(in) > 0; in = in[2:] {
+		ranges = append(ranges, runeRange{in[0], in[1]})
+	}
+	return newSet(ranges...)
 }
 
 func newSet(ranges ...runeRange) runeSet {
@@ -65,7 +71,7 @@ func (s runeSet) has(c rune) bool {
 	return slices.ContainsFunc(s, func(r runeRange) bool { return c >= r.from && c <= r.to })
 }
 
-func fromTable(table *unicode.RangeTable) runeSet {
+func fromTables(tables ...*unicode.RangeTable) runeSet {
 	var ranges []runeRange
 	add := func(lo, hi, stride rune) {
 		if stride == 1 {
@@ -76,11 +82,13 @@ func fromTable(table *unicode.RangeTable) runeSet {
 			ranges = append(ranges, runeRange{c, c})
 		}
 	}
-	for _, r := range table.R16 {
-		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
-	}
-	for _, r := range table.R32 {
-		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	for _, table := range tables {
+		for _, r := range table.R16 {
+			add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+		}
+		for _, r := range table.R32 {
+			add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+		}
 	}
 	return newSet(ranges...)
 }

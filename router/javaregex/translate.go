@@ -3,6 +3,7 @@ package javaregex
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -23,11 +24,8 @@ type translator struct {
 	flags      flags
 }
 
-// flags are those of (?isxmduU).
-type flags struct {
-	ignoreCase, dotAll, comments, multiline, unixLines, unicodeCase,
-	unicodeClass bool
-}
+// flags are those of (?isxmduU), by their letters.
+type flags ['z']bool
 
 func (t *translator) errorf(format string, args ...any) error {
 	return fmt.Errorf("at character %d: %s", t.pos+1, fmt.Sprintf(format, args...))
@@ -44,10 +42,8 @@ func (t *translator) peek(n int) rune {
 
 func (t *translator) accept(s string) bool {
 	r := []rune(s)
-	for i := range r {
-		if t.peek(i) != r[i] {
-			return false
-		}
+	if !slices.Equal(r, t.in[t.pos:min(t.pos+len(r), len(t.in))]) {
+		return false
 	}
 	t.pos += len(r)
 	return true
@@ -85,7 +81,7 @@ func (t *translator) alternatives() error {
 
 // piece reads an atom with its quantifier.
 func (t *translator) piece() error {
-	if t.flags.comments && t.skipComment() {
+	if t.flags['x'] && t.skipComment() {
 		return nil
 	}
 	start, groups := t.out.Len(), t.groups
@@ -94,20 +90,15 @@ func (t *translator) piece() error {
 	if err != nil {
 		return err
 	}
-	if t.flags.comments {
-		for t.skipComment() {
-		}
+	for t.flags['x'] && t.skipComment() {
 	}
-	switch c := t.peek(0); c {
-	case '?', '*', '+', '{':
-		if !quantifiable {
-			if c == '{' {
-				return nil // repeats the nothing behind the flags
-			}
-			return t.errorf("nothing to repeat before %q", c)
-		}
-	default:
+	switch c := t.peek(0); {
+	case !strings.ContainsRune("?*+{", c):
 		return nil
+	case !quantifiable && c == '{':
+		return nil // repeats the nothing behind the flags
+	case !quantifiable:
+		return t.errorf("nothing to repeat before %q", c)
 	}
 	return t.quantifier(start, t.groups-groups)
 }
@@ -126,28 +117,20 @@ func (t *translator) skipComment() bool {
 	return false
 }
 
-func isLineEnd(c rune) bool {
-	return c == '\n' || c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029
-}
+func isLineEnd(c rune) bool { return strings.ContainsRune("\n\r\u0085\u2028\u2029", c) }
 
-// quantifier reads what says how often the piece is that was written from start on.
+// quantifier reads how often the piece is repeated that was written from start on.
 func (t *translator) quantifier(start, captures int) error {
 	q := string(t.peek(0))
 	nullable := captures > 0 && t.empty
 	// The last round of a repetition, which matches nothing, counts for Java's groups: Go's engine
 	// leaves it out.
 	t.backtracks = t.backtracks || nullable
-	if t.accept("{") {
-		end := t.pos
-		for end < len(t.in) && t.in[end] != '}' {
-			end++
-		}
-		body := string(t.in[t.pos:end])
-		if end == len(t.in) || !repetition.MatchString(body) {
+	if body, given, closed := t.braced(); given {
+		if !closed || !repetition.MatchString(body) {
 			return t.errorf("illegal repetition {%s", body)
 		}
 		q = "{" + body + "}"
-		t.pos = end + 1
 		t.empty = t.empty || strings.Trim(strings.Split(body, ",")[0], "0") == ""
 	} else {
 		t.pos++
@@ -195,25 +178,22 @@ func (t *translator) atom() (quantifiable bool, err error) {
 		return t.group()
 	case '[':
 		set, err := t.class()
-		if err != nil {
-			return false, err
-		}
-		t.writeSet(set)
+		t.out.WriteString(set.class())
 		t.empty = false
-		return true, nil
+		return true, err
 	case '\\':
 		return true, t.escape()
 	case '.':
 		t.pos++
 		t.empty = false
+		set := lineEnds().negate()
 		switch {
-		case t.flags.dotAll:
-			t.writeSet(everything())
-		case t.flags.unixLines:
-			t.writeSet(runeSet{{'\n', '\n'}}.negate())
-		default:
-			t.writeSet(lineEnds().negate())
+		case t.flags['s']:
+			set = everything()
+		case t.flags['d']:
+			set = runeSet{{'\n', '\n'}}.negate()
 		}
+		t.out.WriteString(set.class())
 		return true, nil
 	case '^':
 		t.pos++
@@ -221,7 +201,7 @@ func (t *translator) atom() (quantifiable bool, err error) {
 		return true, nil
 	case '$':
 		t.pos++
-		if t.flags.multiline {
+		if t.flags['m'] {
 			t.writeLineEnd()
 		} else {
 			t.writeEnd()
@@ -240,36 +220,33 @@ func (t *translator) atom() (quantifiable bool, err error) {
 
 // writeStart is Java's ^: the start, and with the flag m that of every line but an empty last one.
 func (t *translator) writeStart() {
-	if !t.flags.multiline {
+	if t.flags['m'] {
+		t.writeAnchor("(?:(?!\\z)(?!(?<=\\x0D)\\x0A)(?:\\A|(?<=[\\x0A\\x0D\u0085\u2028\u2029])))",
+			`(?:(?!\z)(?:\A|(?<=\x0A)))`)
+	} else {
 		t.out.WriteString(`\A`)
-		return
 	}
-	t.backtracks = true
-	if t.flags.unixLines {
-		t.out.WriteString(`(?:(?!\z)(?:\A|(?<=\x0A)))`)
-		return
-	}
-	t.out.WriteString("(?:(?!\\z)(?!(?<=\\x0D)\\x0A)(?:\\A|(?<=[\\x0A\\x0D\u0085\u2028\u2029])))")
 }
 
 // writeLineEnd is Java's $ with the flag m.
 func (t *translator) writeLineEnd() {
-	t.backtracks = true
-	if t.flags.unixLines {
-		t.out.WriteString(`(?=\x0A|\z)`)
-		return
-	}
-	t.out.WriteString("(?:\\z|(?!(?<=\\x0D)\\x0A)(?=[\\x0A\\x0D\u0085\u2028\u2029]))")
+	t.writeAnchor("(?:\\z|(?!(?<=\\x0D)\\x0A)(?=[\\x0A\\x0D\u0085\u2028\u2029]))", `(?=\x0A|\z)`)
 }
 
 // writeEnd is Java's $ and \Z: the end, or before one last line end of any kind.
 func (t *translator) writeEnd() {
+	t.writeAnchor("(?:(?!(?<=\\x0D)\\x0A)(?=(?:\\x0D\\x0A|[\\x0A\\x0D\u0085\u2028\u2029])?\\z))",
+		`(?=\x0A?\z)`)
+}
+
+// writeAnchor writes a place between lines for the backtracking engine: any line end counts, or
+// with the flag d only \n.
+func (t *translator) writeAnchor(anyEnd, newline string) {
 	t.backtracks = true
-	if t.flags.unixLines {
-		t.out.WriteString(`(?=\x0A?\z)`)
-		return
+	if t.flags['d'] {
+		anyEnd = newline
 	}
-	t.out.WriteString("(?:(?!(?<=\\x0D)\\x0A)(?=(?:\\x0D\\x0A|[\\x0A\\x0D\u0085\u2028\u2029])?\\z))")
+	t.out.WriteString(anyEnd)
 }
 
 func (t *translator) writeLiteral(c rune) error {
@@ -279,9 +256,9 @@ func (t *translator) writeLiteral(c rune) error {
 	}
 	if len(set) == 1 && set[0].from == set[0].to {
 		writeRune(&t.out, c)
-	} else {
-		t.writeSet(set)
+		return nil
 	}
+	t.out.WriteString(set.class())
 	return nil
 }
 
