@@ -46,33 +46,19 @@ WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 // findBlockers returns the transactions for which more conditions hold too. Subtransactions have
 // xids of their own, and so rows.
 func findBlockers(ctx context.Context, conn *pgx.Conn, more string) ([]blocker, error) {
-	rows, err := conn.Query(ctx, selectBlockers+more, lasting)
-	if err != nil {
-		return nil, postgres.Error(err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blocker])
-	if err != nil {
-		return nil, postgres.Error(err)
-	}
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[blocker], selectBlockers+more, lasting)
 	for i := range found {
 		found[i].Text = Printable(found[i].Text)
 	}
-	return found, nil
+	return found, err
 }
 
-// distinct leaves out the subtransactions.
-func distinct(blockers []blocker) (ones []blocker) {
-	for _, b := range blockers {
-		if !slices.ContainsFunc(ones, func(one blocker) bool { return one.Text == b.Text }) {
-			ones = append(ones, b)
-		}
-	}
-	return ones
-}
-
+// namesOf names each once, whatever subtransactions it has.
 func namesOf(blockers []blocker) (names []string) {
-	for _, b := range distinct(blockers) {
-		names = append(names, b.Text)
+	for _, b := range blockers {
+		if !slices.Contains(names, b.Text) {
+			names = append(names, b.Text)
+		}
 	}
 	return names
 }

@@ -73,8 +73,7 @@ func (p *Publication) AlteredSince(before *Publication) []Alteration {
 		}
 		if now.schemaAltered(was, is.N) {
 			add(is.N, "schema of the table altered, and its owner and rights are the same: if it had "+
-				"another name for a moment, "+
-				"rows inserted then into another table of this name are not sent")
+				"another name for a moment, rows inserted then into another table of this name are not sent")
 		}
 	}
 	for oid, is := range now.storage {
@@ -84,8 +83,7 @@ func (p *Publication) AlteredSince(before *Publication) []Alteration {
 		}
 		if is.toast == 0 || was.toast != is.toast && now.reshaped(before.evidence, is.n) {
 			add(is.n, "files of the table replaced, as by VACUUM FULL, CLUSTER or TRUNCATE, or by a "+
-				"change of its columns: "+
-				"if it was unlogged for a moment, rows inserted then are not sent")
+				"change of its columns: if it was unlogged for a moment, rows inserted then are not sent")
 		}
 	}
 	return found
@@ -115,10 +113,7 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 		return ""
 	case has(differs, func(d entry) bool { return d.Level < 0 }):
 		return "the row filter or column list of a partition was changed"
-	case has(old, func(o entry) bool {
-		return o.Level == 0 && !o.Filtered && slices.Contains(now,
-			o)
-	}):
+	case has(old, func(o entry) bool { return o.Level == 0 && !o.Filtered && slices.Contains(now, o) }):
 		return "" // one entry is enough
 	case has(differs, func(d entry) bool { return d.Filtered }):
 		return "its row filter or column list was changed"
@@ -192,14 +187,11 @@ func (e *evidence) rewrittenSince(ctx context.Context, conn *pgx.Conn,
 // reshaped reports whether the columns of a table have changed in a way that makes PostgreSQL
 // write its rows, and those of its partitions, again.
 func (e *evidence) reshaped(before *evidence, n int) bool {
-	for _, now := range e.table(n).Columns {
-		at := slices.IndexFunc(before.table(n).
-			Columns, func(was columnRow) bool { return was.Number == now.Number })
-		if at < 0 || !now.Dropped && before.table(n).Columns[at] != now {
-			return true
-		}
-	}
-	return false
+	was := before.table(n).Columns
+	return slices.ContainsFunc(e.table(n).Columns, func(now columnRow) bool {
+		at := slices.IndexFunc(was, func(was columnRow) bool { return was.Number == now.Number })
+		return at < 0 || !now.Dropped && was[at] != now
+	})
 }
 
 // The entry of a TOAST table in pg_depend is written when it is made, by CREATE TABLE or by an
@@ -230,24 +222,14 @@ func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others 
 	if len(oids) == 0 {
 		return nil, nil
 	}
-	is := make([]bool, len(oids))
-	for i := range known {
-		is[i] = true
-	}
-	var found []rewritten
-	rows, err := conn.Query(ctx, selectRewritten, oids, is, strconv.FormatUint(uint64(xid), 10))
-	if err == nil {
+	is := slices.Concat(slices.Repeat([]bool{true}, len(known)), make([]bool, len(others)))
+	found, err := postgres.Collect(ctx, conn, func(row pgx.CollectableRow) (r rewritten, err error) {
 		var oid uint32
-		var name string
-		_, err = pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
-			found = append(found, rewritten{e.storage[oid].n, name})
-			return nil
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look at what was rewritten: %w", postgres.Error(err))
-	}
-	return found, nil
+		err = row.Scan(&oid, &r.name)
+		r.n = e.storage[oid].n
+		return r, err
+	}, selectRewritten, oids, is, strconv.FormatUint(uint64(xid), 10))
+	return found, postgres.Wrap(err, "look at what was rewritten")
 }
 
 // within reports whether a transaction is from or later, and before to. They wrap around.
@@ -310,9 +292,6 @@ func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Ne
 	if found.What = slices.Compact(found.What); err != nil || len(found.What) == 0 {
 		return found, err
 	}
-	if err := conn.QueryRow(ctx, selectUnused, s.Name).Scan(&found.Unused); err != nil {
-		return found, fmt.Errorf("compare publication %q and slot %q: %w", p.Name, s.Name,
-			postgres.Error(err))
-	}
-	return found, nil
+	found.Unused, err = postgres.One[bool](ctx, conn, selectUnused, s.Name)
+	return found, postgres.Wrap(err, "compare publication %q and slot %q", p.Name, s.Name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,6 +24,8 @@ type diagnosis struct {
 func (d *diagnosis) Error() string { return d.text }
 
 func (d *diagnosis) Unwrap() []error { return d.is }
+
+func diagnosed(text string, is ...error) error { return &diagnosis{text, is} }
 
 // Diagnose names the first thing on the server that keeps rows from being streamed, in the order
 // in which such things are fixed; the slot itself is for Verify. The error is an *Error or a
@@ -98,9 +101,9 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 // AStandby: slots are on the primary, and so is whatever a command would have to write.
 func AStandby() error {
 	return &Error{
-		Err: &diagnosis{"the server is a standby, and rows are relayed from the primary",
-			[]error{postgres.ErrNotWritable}},
-		WAL: keptByPrimary,
+		Err: diagnosed("the server is a standby, and rows are relayed from the primary",
+			postgres.ErrNotWritable),
+		WAL: "if the slot exists on the primary, it keeps WAL there, more with every write",
 		Fix: "name the primary in postgres.url, or all hosts: the writable one is used; or wait for " +
 			"the promotion",
 	}
@@ -110,13 +113,10 @@ func AStandby() error {
 const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, " +
 	"more with every write"
 
-const keptByPrimary = "if the slot exists on the primary, it keeps WAL there, more with every " +
-	"write"
-
+// WrongLevel is the error of a server that makes no logical slots.
 func WrongLevel(level string) error {
 	return &Error{
-		Err: &diagnosis{"wal_level is " + level + ", and a logical slot needs logical",
-			[]error{ErrServer}},
+		Err: diagnosed("wal_level is "+level+", and a logical slot needs logical", ErrServer),
 		WAL: NoSlotYet,
 		Fix: fixWALLevel,
 	}
@@ -125,22 +125,18 @@ func WrongLevel(level string) error {
 // NoRight says that a role may not replicate. cause is the server's refusal, whose words differ
 // from version to version; nil: nothing was tried.
 func NoRight(role string, cause error) error {
-	is := []error{postgres.ErrPermission}
-	if cause != nil {
-		is = append(is, cause)
-	}
 	return &Error{
-		Err: &diagnosis{"role " + role + " may not replicate", is},
+		Err: diagnosed("role "+role+" may not replicate", errors.Join(postgres.ErrPermission, cause)),
 		WAL: keptMaybe,
-		Fix: fixReplicationRole(postgres.QuoteName(role)),
+		Fix: postgres.FixReplication(postgres.QuoteName(role)),
 	}
 }
 
 // Held says that another process has the slot.
 func Held(name string, pid int32) error {
 	return &Error{
-		Err: &diagnosis{fmt.Sprintf("slot %q is held by process %d of the database", name, pid),
-			[]error{replication.ErrSlotInUse}},
+		Err: diagnosed(fmt.Sprintf("slot %q is held by process %d of the database", name, pid),
+			replication.ErrSlotInUse),
 		WAL: "none beyond the usual: the process that holds the slot confirms what it publishes",
 		Fix: "postrider slot show " + name + "   # its pid holds the slot",
 	}
@@ -179,4 +175,29 @@ func denied(ctx context.Context, conn *pgx.Conn, err error) error {
 		Err: postgres.Error(err), WAL: keptMaybe,
 		Fix: "postrider check   # says what the role lacks",
 	}
+}
+
+// Role is the role of a connection.
+type Role struct {
+	Name        string
+	Super       bool
+	Replication bool
+	Rds         bool       // a member of rds_replication
+	Limit       int        // of connections; negative: none
+	Until       *time.Time // end of the password's life; nil: none
+}
+
+// Replicates reports whether it may replicate.
+func (r Role) Replicates() bool { return r.Super || r.Replication || r.Rds }
+
+// ReadRole reads the role of a connection. It blocks for one query.
+func ReadRole(ctx context.Context, conn *pgx.Conn) (r Role, err error) {
+	err = conn.QueryRow(ctx, `
+		SELECT r.rolname, r.rolsuper, r.rolreplication, r.rolconnlimit,
+		  CASE WHEN pg_catalog.isfinite(r.rolvaliduntil) THEN r.rolvaliduntil END,
+		  EXISTS (SELECT FROM pg_catalog.pg_roles m WHERE m.rolname = 'rds_replication'
+		    AND pg_catalog.pg_has_role(r.oid, m.oid, 'MEMBER'))
+		FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`).
+		Scan(&r.Name, &r.Super, &r.Replication, &r.Limit, &r.Until, &r.Rds)
+	return r, postgres.Wrap(err, "read role")
 }

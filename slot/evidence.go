@@ -2,7 +2,7 @@ package slot
 
 import (
 	"context"
-	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -31,8 +31,8 @@ type evidence struct {
 type publicationRow struct {
 	OID       uint32 `json:"oid"`
 	Xmin      uint32 `json:"xmin"`
-	AllTables bool   `json:"all"`
-	ViaRoot   bool   `json:"root"`
+	AllTables bool   `json:"all"`  // FOR ALL TABLES
+	ViaRoot   bool   `json:"root"` // rows of a partition come under the name of the partitioned table
 	Insert    bool   `json:"insert"`
 	Update    bool   `json:"update"`
 	Delete    bool   `json:"delete"`
@@ -216,63 +216,43 @@ func readEvidence(ctx context.Context, conn *pgx.Conn, publication string,
 	tables []string) (*evidence, error) {
 	schemas, names := SplitTables(tables)
 	e := &evidence{}
-	var document []byte
 	var numbers []int
 	var oids, toasts, files []uint32
 	var end *string
-	var xmin, xmax int64
 	err := conn.QueryRow(ctx, selectEvidence(postgres.Major(conn)), publication, schemas, names).
-		Scan(&document, &numbers, &oids, &toasts, &files, &end, &xmin, &xmax)
-	if err == nil {
-		err = json.Unmarshal(document, e)
+		Scan(e, &numbers, &oids, &toasts, &files, &end, &e.xmin, &e.xmax)
+	if err == nil && end != nil {
+		e.end, err = postgres.ParseLSN(*end)
 	}
-	if err == nil {
-		e.end, err = postgres.ParseOptionalLSN(end)
-	}
-	if err != nil {
-		return nil, postgres.Error(err)
-	}
-	e.xmin, e.xmax = uint64(xmin), uint64(xmax)
 	e.storage = make(map[uint32]storage, len(oids))
 	for i, oid := range oids {
 		e.storage[oid] = storage{numbers[i], toasts[i], files[i]}
 	}
-	return e, nil
+	return e, postgres.Error(err)
 }
 
 // of gives the entries of a table.
 func (e *evidence) of(n int) []entry {
-	var own []entry
-	for _, entry := range e.Entries {
-		if entry.N == n {
-			own = append(own, entry)
-		}
-	}
-	return own
+	return slices.DeleteFunc(slices.Clone(e.Entries), func(entry entry) bool { return entry.N != n })
 }
 
 // table is what is known of a table; zero: it does not exist.
 func (e *evidence) table(n int) tableRow {
-	for _, row := range e.Tables {
-		if row.N == n {
-			return row
-		}
+	if i := slices.IndexFunc(e.Tables, func(row tableRow) bool { return row.N == n }); i >= 0 {
+		return e.Tables[i]
 	}
 	return tableRow{}
 }
 
 // problem is that of the table with this partition.
 func (l leaf) problem(publication, table string) *PublicationError {
-	name := l.Schema + "." + l.Name
-	e := &PublicationError{
-		Publication: publication, Table: table, InTable: true,
-		Problem: "has a partition whose rows never reach the WAL: " + name + " is unlogged",
-		SQL:     "ALTER TABLE " + pgx.Identifier{l.Schema, l.Name}.Sanitize() + " SET LOGGED;",
-	}
+	quoted := pgx.Identifier{l.Schema, l.Name}.Sanitize()
+	what, sql := "is unlogged", "ALTER TABLE "+quoted+" SET LOGGED;"
 	if l.Foreign {
-		e.Problem = "has a partition whose rows never reach the WAL: " + name + " is a foreign table"
-		e.SQL = "ALTER TABLE " + l.Parent + " DETACH PARTITION " + pgx.Identifier{l.Schema,
-			l.Name}.Sanitize() + ";"
+		what, sql = "is a foreign table", "ALTER TABLE "+l.Parent+" DETACH PARTITION "+quoted+";"
 	}
-	return e
+	return &PublicationError{
+		Publication: publication, Table: table, InTable: true, SQL: sql,
+		Problem: "has a partition whose rows never reach the WAL: " + l.Schema + "." + l.Name + " " + what,
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,12 +37,12 @@ func TryLock(ctx context.Context, pg postgres.Config, slot string) (*Lock, error
 }
 
 func (l *Lock) take(ctx context.Context, slot string) error {
-	if _, err := l.conn.Exec(ctx, `SELECT pg_catalog.set_config('idle_session_timeout', '0',
-		false)`); err != nil {
+	_, err := l.conn.Exec(ctx, `SELECT pg_catalog.set_config('idle_session_timeout', '0', false)`)
+	if err != nil {
 		return postgres.Error(err)
 	}
-	_, err := l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false,
-		true)`, lockName(slot))
+	_, err = l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false, true)`,
+		lockName(slot))
 	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
 		return &Error{
@@ -51,19 +53,13 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 				"WHERE slot_name = '" + lockName(slot) + "';",
 		}
 	case "53400": // configuration_limit_exceeded
-		var limit int // stays zero if it cannot be read
-		_ = l.conn.QueryRow(ctx,
-			`SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
 		return &Error{
 			Err: fmt.Errorf("lock the tables for slot %q: it takes a temporary slot: %w: %w", slot,
 				ErrNoFreeSlot, err),
-			Fix: FixSlotLimit(limit),
+			Fix: fixFull(ctx, l.conn),
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("lock the tables for slot %q: %w", slot, commandError(ctx, l.conn, err, slot))
-	}
-	return nil
+	return postgres.Wrap(commandError(ctx, l.conn, err, slot), "lock the tables for slot %q", slot)
 }
 
 // Close releases the lock and waits, for at most a second, until the server has released it too,
@@ -74,4 +70,44 @@ func (l *Lock) Close() { postgres.CloseBoth(l.conn) }
 func lockName(slot string) string {
 	sum := sha256.Sum256([]byte(slot))
 	return "postrider_lock_" + hex.EncodeToString(sum[:8])
+}
+
+const (
+	// Consumers wait for a takeover. A look is one row of shared memory: no table, no transaction id.
+	freeInterval = 200 * time.Millisecond
+	// The same for the lock of a snapshot, which is held for as long as the tables are large.
+	unlockedInterval = time.Second
+	// A server that does not answer for that long is another matter.
+	freeTimeout = 10 * time.Second
+)
+
+// AwaitFree waits until no session reads from the slot, or there is none of this name, or ctx
+// ends. Another process may still take it first. A slot whose creation is not finished is not free:
+// its session has it, and it disappears with that.
+func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
+	err := await(ctx, conn, freeInterval, `SELECT active OR confirmed_flush_lsn IS NULL FROM
+		pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)
+	return postgres.Wrap(err, "wait for slot %q", name)
+}
+
+// AwaitUnlocked waits until no process has what TryLock takes, or ctx ends. The slot itself is
+// free, or absent, while a process copies the tables.
+func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
+	err := await(ctx, conn, unlockedInterval, `SELECT EXISTS (SELECT FROM
+		pg_catalog.pg_replication_slots WHERE slot_name = $1::name)`, lockName(name))
+	return postgres.Wrap(err, "wait for the snapshot of slot %q", name)
+}
+
+// await polls until the answer is false, or there is none.
+func await(ctx context.Context, conn *pgx.Conn, interval time.Duration, sql, name string) error {
+	_, err := postgres.Poll(ctx, interval, 0, func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, freeTimeout)
+		defer cancel()
+		taken, err := postgres.One[bool](ctx, conn, sql, name)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return true, nil
+		}
+		return !taken && err == nil, postgres.Error(err)
+	})
+	return err
 }

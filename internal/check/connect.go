@@ -107,7 +107,7 @@ func (c *serverCheck) replication(ctx context.Context) error {
 		c.add(Finding{
 			Severity: SeverityError, Code: "replication_connection", Observed: err.Error(),
 			Required: "a connection that speaks the replication protocol",
-			Fix:      slot.FixPooler, Class: ClassConfiguration,
+			Fix:      postgres.FixPooler, Class: ClassConfiguration,
 		})
 		return nil
 	}
@@ -121,7 +121,7 @@ func (c *serverCheck) refused(err error) Finding {
 	f := ConnectionFinding("replication_connection", "", err)
 	switch {
 	case c.pooled && f.Class == ClassUnreachable:
-		f.Required, f.Fix = "a connection for replication, which a pooler answers", slot.FixPooler
+		f.Required, f.Fix = "a connection for replication, which a pooler answers", postgres.FixPooler
 	case errors.Is(err, postgres.ErrTooManyConnections) && c.ours:
 		// The relay has the one that it needs.
 		f.Severity, f.Class = SeverityWarning, ""
@@ -171,7 +171,7 @@ func (c *serverCheck) senderTimeout(ctx context.Context, conn *pgconn.PgConn) er
 		f.Fix = "take wal_sender_timeout out of postgres.url, and out of ALTER ROLE ... SET, or set " +
 			"it to 15s there"
 		if c.pooled {
-			f.Fix = slot.FixPooler
+			f.Fix = postgres.FixPooler
 		}
 	}
 	c.add(f)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/slot"
 )
 
 // Severity says what a Finding means for the relay.
@@ -52,7 +51,7 @@ func ConnectionFinding(code, subject string, err error) Finding {
 		Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(),
 		Class: ClassUnreachable,
 	}
-	f.Required, f.Fix = slot.ConnectionAdvice(err)
+	f.Required, f.Fix = postgres.Advice(err)
 	switch {
 	case errors.Is(err, postgres.ErrAuthentication), errors.Is(err, postgres.ErrPermission):
 		f.Class = ClassPermission

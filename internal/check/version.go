@@ -31,7 +31,7 @@ func (c *serverCheck) pooler(ctx context.Context) error {
 				"server",
 			Required: "the server itself: most poolers refuse replication, and PgBouncer, which passes " +
 				"it through from 1.23 on, refuses the parameters that the relay sets for its rows",
-			Fix: slot.FixPooler,
+			Fix: postgres.FixPooler,
 		})
 		return nil
 	}

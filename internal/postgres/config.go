@@ -1,22 +1,16 @@
 // Package postgres connects to a PostgreSQL server: it turns one setting into connections for SQL
 // and for replication, and the server's errors into errors that callers can compare.
 //
-// It knows nothing of slots, publications or rows. None of its errors contains the connection
-// string or a password.
+// None of its errors contains the connection string or a password.
 //
 //	config.go       the section [postgres]
-//	connect.go      Connect: connections for SQL and for replication
-//	tls.go          which hosts need verified TLS
-//	hosts.go        several hosts: those that answer come first
-//	session.go      settings of every session, and its end
+//	connect.go      Connect: connections for SQL and for replication, their settings and their end
+//	hosts.go        several hosts: those that answer come first; which need verified TLS
+//	errors.go       errors of the server and of the connection string
 //	connecterror.go errors of connecting, without the password
-//	parseerror.go   errors of the connection string, without its text
-//	errors.go       errors of the server
-//	lsn.go          LSNs as text
+//	advice.go       what to change when a connection fails
+//	sql.go          queries, quoting, codes of errors, versions, LSNs
 //	statements.go   tests observe the SQL
-//	sql.go          quoting, codes of errors, versions
-//	poll.go         asking until the answer is yes
-//	close.go        ending a connection
 package postgres
 
 import (

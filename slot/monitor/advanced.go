@@ -87,21 +87,19 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, countersTimeout, ErrStaleCounters)
 	defer cancel()
-	var asked time.Time
-	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&asked); err != nil {
+	asked, err := postgres.One[time.Time](ctx, conn, `SELECT pg_catalog.clock_timestamp()`)
+	if err != nil {
 		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
 	}
 	var written time.Time
-	_, err := postgres.Poll(ctx, countersInterval, 0, func() (bool, error) {
-		err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written)
+	_, err = postgres.Poll(ctx, countersInterval, 0, func() (_ bool, err error) {
+		written, err = postgres.One[time.Time](ctx, conn,
+			`SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`)
 		return !written.Before(asked), postgres.Error(err)
 	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().
-			Format(time.RFC3339), err)
-	}
-	return nil
+	return postgres.Wrap(err, "wait for the server's counters, which are of %s",
+		written.UTC().Format(time.RFC3339))
 }

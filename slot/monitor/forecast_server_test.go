@@ -22,7 +22,7 @@ import (
 
 // measured turns the quick test into the measurement of docs/decisions/0013-forecast-of-loss.md, which takes 3 to 12 minutes for each server:
 //
-//	go test ./slot -run TestForecast_OnRealServers -v -timeout 1h -forecast 17:inserts:1.5,18:messages:4
+//	go test ./slot/monitor -run TestForecast_OnRealServers -v -timeout 1h -forecast 17:inserts:1.5,18:messages:4
 var measured = flag.String("forecast", "", "version:inserts|messages:megabytes a second[:setting=value...], or several with commas: measure the forecast with default settings")
 
 // endangered is a server whose slot no session reads from.
@@ -77,6 +77,7 @@ func measuredServers(t *testing.T) []endangered {
 
 // A slot that no session reads from is lost when the forecast says, on servers that lose theirs in each of the ways.
 func TestForecast_OnRealServers(t *testing.T) {
+	t.Parallel()
 	servers := quickServers()
 	if *measured != "" {
 		servers = measuredServers(t)

@@ -3,7 +3,6 @@ package monitor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -159,13 +158,8 @@ func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Ti
 
 // serverAway reports whether err is that of a server that may be there at any moment.
 func serverAway(err error) bool {
-	for _, one := range []error{postgres.ErrUnreachable, postgres.ErrStarting, postgres.ErrStopping,
-		postgres.ErrNotWritable} {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, postgres.ErrUnreachable) || errors.Is(err, postgres.ErrStarting) ||
+		errors.Is(err, postgres.ErrStopping) || errors.Is(err, postgres.ErrNotWritable)
 }
 
 // watch looks and listens in turns, and returns what ended that. conn is closed then.
@@ -278,8 +272,22 @@ const settings = `SELECT pg_catalog.pg_postmaster_start_time(),
 	pg_catalog.set_config('jit', 'off', false)`
 
 func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
-	conn, started, err := m.dial(ctx)
+	conn, err := postgres.Connect(ctx, m.postgres)
 	if err != nil {
+		m.presence.failed()
+		return nil, err
+	}
+	m.connected = time.Now()
+	if m.rights != nil && time.Since(m.rights.refusedAt) > refusalAge { // a grant is to show soon
+		m.rights = nil
+	}
+	var started time.Time
+	if err = postgres.SetTimeout(ctx, conn, "lock_timeout", slot.LockTimeout); err == nil {
+		err = postgres.Wrap(conn.QueryRow(ctx, settings).Scan(&started, nil, nil, nil),
+			"set up the connection of the monitor")
+	}
+	if err != nil {
+		postgres.Close(conn)
 		m.presence.failed()
 		return nil, err
 	}
@@ -288,31 +296,10 @@ func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// dial also returns when the server was started.
-func (m *Monitor) dial(ctx context.Context) (conn *pgx.Conn, started time.Time, err error) {
-	if conn, err = postgres.Connect(ctx, m.postgres); err != nil {
-		return nil, started, err
-	}
-	m.connected = time.Now()
-	if m.rights != nil && time.Since(m.rights.refusedAt) > refusalAge { // a grant is to show soon
-		m.rights = nil
-	}
-	if err = postgres.SetTimeout(ctx, conn, "lock_timeout", slot.LockTimeout); err != nil {
-		postgres.Close(conn)
-		return nil, started, err
-	}
-	if err = conn.QueryRow(ctx, settings).Scan(&started, nil, nil, nil); err != nil {
-		postgres.Close(conn)
-		return nil, started, fmt.Errorf("set up the connection of the monitor: %w", postgres.Error(err))
-	}
-	return conn, started, nil
-}
-
 // stoppingError marks the end of a server that does not come back at once, unlike a single
 // connection ended with the same code.
 type stoppingError struct{ err error }
 
-// which says that it takes no connection, and why
 func (e *stoppingError) Error() string { return e.err.Error() }
 
 func (e *stoppingError) Unwrap() []error { return []error{postgres.ErrStopping, e.err} }

@@ -31,8 +31,7 @@ func (m *Monitor) answered(conn *pgx.Conn) {
 
 // onStandby reports whether the server of conn is a standby, as of its last answer.
 func onStandby(conn *pgx.Conn) bool {
-	return conn.PgConn().
-		ParameterStatus("in_hot_standby") == "on"
+	return conn.PgConn().ParameterStatus("in_hot_standby") == "on"
 }
 
 // presence counts returns. It is safe for concurrent use.

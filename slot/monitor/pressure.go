@@ -37,8 +37,7 @@ type pressure struct {
 
 // reaches says whether the cause may be expected to last for so many seconds.
 func (p pressure) reaches(seconds float64) bool {
-	return p.lasting ||
-		seconds <= foreseeable*p.lasted
+	return p.lasting || seconds <= foreseeable*p.lasted
 }
 
 // findPressure finds what makes the slot keep more WAL, at the rate at which it is written. A

@@ -11,9 +11,9 @@ import (
 )
 
 // publicationProblem is what is wrong with the publication, or was since the last look, or an
-// error of reading it. before was read before. Between two looks a change can come and go, and
-// rows written meanwhile are not sent: it is said for as long as the process lives, since no
-// process else knows once the slot is beyond.
+// error of reading it. before was read before. A change that was put back between two looks is
+// reported for as long as the process lives: rows written meanwhile are not sent, and once the slot
+// is beyond, no other process can know of them.
 func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn,
 	before slot.Status) error {
 	m.looking.Lock()
@@ -89,4 +89,30 @@ func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 	}
 	m.begun = true
 	return nil
+}
+
+// boundary is a position together with the transactions of its time.
+type boundary struct {
+	lsn  pglogrepl.LSN
+	xmin uint64 // transactions before it had ended
+	next uint64 // transactions from it on had not begun: all that they write is behind lsn
+}
+
+// boundaries has a position before everything that the last look did not see. That is not the
+// position of the look: a transaction can have written its commit, and be decoded, and still be
+// invisible, for as long as it waits for a synchronous standby.
+type boundaries struct {
+	settled   boundary // every transaction that had begun by then has ended; zero: none is known
+	candidate boundary // becomes it when that is so
+}
+
+// passed records a look that found nothing: the position was read before its snapshot.
+func (b *boundaries) passed(lsn pglogrepl.LSN, xmin, xmax uint64) {
+	now := boundary{lsn: lsn, xmin: xmin, next: xmax}
+	switch {
+	case b.settled.lsn == 0, xmin >= now.next:
+		b.settled, b.candidate = now, now
+	case xmin >= b.candidate.next:
+		b.settled, b.candidate = b.candidate, now
+	}
 }

@@ -15,19 +15,18 @@ import (
 // mostBlockers is how many of a kind are listed, the oldest first: the rest waits for them anyway.
 const mostBlockers = 5
 
-// rights are what the login may ask for beyond what everybody may. PostgreSQL looks at them when a
-// statement begins, so what may not be asked must not stand in it.
+// rights are those of the login beyond what every role may read. PostgreSQL checks them when a
+// statement begins, so a statement must not contain what is not allowed.
 type rights struct {
 	checkpoint   bool // pg_control_checkpoint()
 	walDirectory bool // pg_ls_waldir()
 	activity     bool // all columns of pg_stat_activity and pg_stat_replication
-	// What the server said when it refused what it had promised, as managed ones do. Asked again
-	// after refusalAge.
+	// The server's refusal of what it says is allowed, as managed services refuse it. It is tried
+	// again after refusalAge.
 	checkpointRefused, walDirectoryRefused string
 	refusedAt                              time.Time
 }
 
-// refusalAge is how long a refusal is believed.
 const refusalAge = 5 * time.Minute
 
 // without takes away one of what is asked for beyond what everybody may; false: nothing of that
@@ -52,41 +51,34 @@ const selectRights = `SELECT
 	pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')`
 
 func (r *rights) ask(ctx context.Context, conn *pgx.Conn) error {
-	if err := conn.QueryRow(ctx, selectRights).
-		Scan(&r.checkpoint, &r.walDirectory, &r.activity); err != nil {
-		return fmt.Errorf("read what the monitor may ask for: %w", postgres.Error(err))
-	}
-	return nil
+	err := conn.QueryRow(ctx, selectRights).Scan(&r.checkpoint, &r.walDirectory, &r.activity)
+	return postgres.Wrap(err, "read what the monitor may ask for")
 }
 
 // notes say what is absent since the login may not ask for it.
 func (r rights) notes(user string, volume int64) []Note {
 	var notes []Note
-	switch {
-	case r.checkpointRefused != "":
-		notes = append(notes, Note{"checkpoint", "the server refuses pg_control_checkpoint(), so the " +
-			"time until the slot is lost is a wide guess: " + r.checkpointRefused})
-	case !r.checkpoint:
-		notes = append(notes, Note{"checkpoint", "pg_control_checkpoint() may not be called, so the " +
-			"time until the slot is lost is a wide guess: " +
-			"GRANT EXECUTE ON FUNCTION pg_control_checkpoint() TO " + postgres.QuoteName(user) + ";"})
+	grant := func(what string) string { return "GRANT " + what + " TO " + postgres.QuoteName(user) + ";" }
+	without := func(value, function, refused, so, right string) {
+		if refused != "" {
+			notes = append(notes, Note{value, "the server refuses " + function + ", so " + so + ": " + refused})
+			return
+		}
+		notes = append(notes, Note{value, function + " may not be called, so " + so + ": " + grant(right)})
 	}
-	switch {
-	case volume == 0:
-	case r.walDirectoryRefused != "":
-		notes = append(notes, Note{"wal_directory",
-			"the server refuses pg_ls_waldir(), so the time until the disk is full is not known: " +
-				r.walDirectoryRefused})
-	case !r.walDirectory:
-		notes = append(notes, Note{"wal_directory", "pg_ls_waldir() may not be called, so the time " +
-			"until the disk is full is not known: GRANT pg_monitor TO " +
-			postgres.QuoteName(user) + ";"})
+	if !r.checkpoint {
+		without("checkpoint", "pg_control_checkpoint()", r.checkpointRefused,
+			"the time until the slot is lost is a wide guess",
+			"EXECUTE ON FUNCTION pg_control_checkpoint()")
+	}
+	if !r.walDirectory && volume != 0 {
+		without("wal_directory", "pg_ls_waldir()", r.walDirectoryRefused,
+			"the time until the disk is full is not known", "pg_monitor")
 	}
 	if !r.activity {
 		notes = append(notes, Note{"activity", "of other users' connections only pid, user, database " +
-			"and application are seen, a transaction's age is counted from when the " +
-			"monitor first saw it, and how far the walsender has sent is not seen: GRANT " +
-			"pg_read_all_stats TO " + postgres.QuoteName(user) + ";"})
+			"and application are seen, a transaction's age is counted from when the monitor first saw " +
+			"it, and how far the walsender has sent is not seen: " + grant("pg_read_all_stats")})
 	}
 	return notes
 }
@@ -183,3 +175,32 @@ var feedbackSQL = fmt.Sprintf(`
 	r.application_name AS application, r.usename::text AS "user"
 	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL ORDER BY
 	pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostBlockers)
+
+// changedPages is an expression for the number of pages of tables and indexes that were changed
+// since the statistics were reset: new pages, and those that the WAL has as a whole, which is so at
+// their first change after a checkpoint. Its growth is about what the next checkpoint has to write,
+// which no function of the server returns. Any role may ask. Backends report once a second, an open
+// transaction at its end.
+func changedPages(major int) string {
+	return `(` + newPages(major) + ` + ` + firstChanges + `)::bigint`
+}
+
+// newPages is what tables and indexes have grown by. Before 16 only the sum is counted of that and
+// of pages that backends wrote because no buffer was free.
+func newPages(major int) string {
+	switch {
+	case major >= 18:
+		return `(SELECT pg_catalog.sum(extend_bytes) / pg_catalog.current_setting('block_size')::numeric
+			FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+	case major >= 16:
+		return `(SELECT pg_catalog.sum(extends) FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+	}
+	return `(SELECT buffers_backend::numeric FROM pg_catalog.pg_stat_bgwriter)`
+}
+
+// firstChanges are the images of whole pages in the WAL. Without full_page_writes there are none;
+// then each changed row counts as a page, which is too many rather than too few.
+const firstChanges = `CASE WHEN pg_catalog.current_setting('full_page_writes')::boolean
+	THEN (SELECT wal_fpi::numeric FROM pg_catalog.pg_stat_wal)
+	ELSE (SELECT pg_catalog.sum(tup_inserted + tup_updated + tup_deleted) FROM
+	pg_catalog.pg_stat_database) END`

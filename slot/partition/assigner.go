@@ -19,11 +19,11 @@ import (
 // Assigner decides to which outbox table a row belongs, by the OID under which it comes and by
 // what was true when it was committed, never by likeness. Safe for concurrent use.
 //
-// The stream has the name of the relation at that time, and describes a relation again behind each
-// change of its place in a tree: what holds for the first row of a *replication.Relation holds for
-// all of its rows. Whether it was a partition follows from catalog rows that have not changed
-// since (proof), or from what this process saw earlier (assigned). Locks keep the two in order:
-// who attaches or detaches a partition waits for its writers, and they for the change.
+// The stream describes a relation again behind each change of its place in a tree: what holds for
+// the first row of a *replication.Relation holds for all of its rows. Whether it was a partition
+// follows from catalog rows that have not changed since (proof), or from what this process saw
+// earlier (assigned). Locks order the two: ATTACH and DETACH wait for the writers of a partition,
+// and these for the change.
 type Assigner struct {
 	slot, publication string
 	tables            []string
@@ -110,7 +110,7 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn,
 	return "", 0, a.unassigned(row, e, verdict)
 }
 
-// decided gives the operator's decision about a row.
+// decided returns the operator's decision about a row.
 func (a *Assigner) decided(row FirstRow) (replication.Assignment, bool) {
 	for _, d := range a.decisions {
 		if d.Covers(row.Relation, row.LSN) {
@@ -123,7 +123,7 @@ func (a *Assigner) decided(row FirstRow) (replication.Assignment, bool) {
 	return replication.Assignment{}, false
 }
 
-// Remembered is Assign without a question, where that is exact.
+// Remembered is Assign without a query, where that is exact.
 func (a *Assigner) Remembered(row FirstRow) (table string, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,7 +178,7 @@ func (a *Assigner) see(e *proof, before walPosition) {
 	}
 }
 
-// On tells which timeline the rows come from that will be asked for.
+// On sets the timeline of the rows that follow.
 func (a *Assigner) On(timeline int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -205,13 +205,8 @@ type walPosition struct {
 }
 
 func readPosition(ctx context.Context, conn *pgx.Conn) (p walPosition, err error) {
-	var flushed string
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text,
 		pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1,
-		8)`).Scan(&flushed, &p.timeline)
-	if err != nil {
-		return p, postgres.Error(err)
-	}
-	p.flushed, err = pglogrepl.ParseLSN(flushed)
-	return p, err
+		8)`).Scan(&p.flushed, &p.timeline)
+	return p, postgres.Error(err)
 }

@@ -21,11 +21,11 @@ import (
 // slot still sends. One with Born is as the transaction that created its table left it. Both are
 // steady.
 type proof struct {
-	Horizon   *int32 `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
-	Confirmed string `json:"confirmed"` // LSN; empty: no slot
-	// LSN: nothing before it comes again, even if the slot rewinds; empty: not known
-	Kept        string            `json:"kept"`
-	Behind      string            `json:"behind"`   // LSN: what commits behind it was not seen
+	Horizon   *int32           `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
+	Confirmed postgres.TextLSN `json:"confirmed"` // zero: no slot
+	// nothing before it comes again, even if the slot rewinds; zero: not known
+	Kept        postgres.TextLSN  `json:"kept"`
+	Behind      postgres.TextLSN  `json:"behind"`   // what commits behind it was not seen
 	Snapshot    string            `json:"snapshot"` // that all is of
 	Publication *publicationProof `json:"publication"`
 	Tables      []tableProof      `json:"tables"`   // by n; one that does not exist is left out
@@ -209,8 +209,7 @@ func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*
 		sql = a.sql[1]
 	}
 	schemas, names := slot.SplitTables(a.tables)
-	var document []byte
-	err := conn.QueryRow(ctx, sql, a.slot, a.publication, schemas, names, oid).Scan(&document)
+	document, err := postgres.One[[]byte](ctx, conn, sql, a.slot, a.publication, schemas, names, oid)
 	if err != nil {
 		return nil, postgres.Error(err)
 	}
@@ -218,19 +217,10 @@ func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*
 	if err := json.Unmarshal(document, &e); err != nil {
 		return nil, fmt.Errorf("read what the catalogs say of relation %d: %w", oid, err)
 	}
-	if e.snapshot, err = slot.ParseSnapshot(e.Snapshot); err != nil {
-		return nil, err
-	}
-	for text, to := range map[*string]*pglogrepl.LSN{&e.Behind: &e.behind, &e.Confirmed: &e.confirmed,
-		&e.Kept: &e.kept} {
-		if *text == "" {
-			continue
-		}
-		if *to, err = pglogrepl.ParseLSN(*text); err != nil {
-			return nil, err
-		}
-	}
-	return &e, nil
+	e.confirmed, e.kept, e.behind = pglogrepl.LSN(e.Confirmed), pglogrepl.LSN(e.Kept),
+		pglogrepl.LSN(e.Behind)
+	e.snapshot, err = slot.ParseSnapshot(e.Snapshot)
+	return &e, err
 }
 
 // old reports whether a catalog row of this age was committed before all that the slot still
@@ -275,12 +265,8 @@ func (e *proof) rooted() bool {
 
 // linked reports whether all links up to depth are steady.
 func (e *proof) linked(depth int) bool {
-	for _, l := range e.Links[:depth] {
-		if l.Pending || !e.steady(l.Link) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.Links[:depth],
+		func(l linkProof) bool { return l.Pending || !e.steady(l.Link) })
 }
 
 // viaRoot reports whether the server has sent no row under the name of a partition of t all the
