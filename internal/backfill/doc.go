@@ -11,11 +11,10 @@
 // come by the slot, which it learns from the slot's stream without confirming anything, and those
 // that are in the topics already.
 //
-//   - source.go       the tables as they were before a boundary, in one transaction
-//   - boundary.go     the transaction: that of a slot's snapshot, or one that begins now
-//   - table.go        the SELECT of one table
+//   - source.go       the tables as they were before a boundary, in one transaction: that of a
+//     slot's snapshot, or one that begins now
+//   - table.go        the SELECT of one table, or of some of its rows
 //   - order.go        the columns by which its rows are sorted, and a position among them
-//   - selection.go    a table with only some of its rows
 //   - rows.go         the cursor over a table
 //   - inserted.go     the rows that come by the slot
 //   - fingerprint.go  which messages are in the topics
@@ -39,9 +38,8 @@
 //
 //   - config.go       the section [snapshot]
 //   - snapshot.go     whether a copy is due, by slot and record; makes the slot
-//   - copy.go         one attempt to publish the rows
+//   - copy.go         one attempt to publish the rows, and its progress for the status
 //   - record.go       how far it has come, in a compacted topic
-//   - progress.go     how far it has come, for the status
 //
 // # Recovery
 //

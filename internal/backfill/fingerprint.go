@@ -36,8 +36,8 @@ func Fingerprint(m *sink.Message) Digest {
 // ofTheRun: the header belongs to the process or the session that published, and not to the row.
 func ofTheRun(header string) bool {
 	return header == router.HeaderLSN || header == router.HeaderIndex ||
-		header == sink.HeaderSource || header == sink.HeaderRedriven || strings.HasPrefix(header,
-		"__debezium.context.")
+		header == sink.HeaderSource || header == sink.HeaderRedriven ||
+		strings.HasPrefix(header, "__debezium.context.")
 }
 
 func write(h hash.Hash, b []byte) {

@@ -115,8 +115,8 @@ func (r *Recovery) look(ctx context.Context) error {
 		}
 	case status.Lost():
 		r.lost = &status.Slot
-		r.report.State, r.report.Reason, r.report.ConfirmedFlushLSN = "lost", status.InvalidationReason,
-			status.ConfirmedFlushLSN
+		r.report.State, r.report.Reason = "lost", status.InvalidationReason
+		r.report.ConfirmedFlushLSN = status.ConfirmedFlushLSN
 	default:
 		if err := slot.Verify(status.Slot, r.conn.Config().Database); err != nil {
 			return err
@@ -148,14 +148,13 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 			return nil, err
 		}
 		if sel.TimeColumn == "" && (!sel.Since.IsZero() || !sel.Until.IsZero()) {
-			return nil, fmt.Errorf("table %s has no column that says when a row was inserted, or several: "+
-				"name it with --time-column", t.Name)
+			return nil, fmt.Errorf("table %s has no column that says when a row was inserted, or "+
+				"several: name it with --time-column", t.Name)
 		}
 		if reader = reader.InWrittenOrder(); reader.Order.Written {
 			r.parts.Say("rows of table %s are published in the order of the transactions that wrote "+
-				"them last; "+
-				"if that is not the order of a key's rows, set snapshot.order_by to a column with the time "+
-				"of the insert", t.Name)
+				"them last; if that is not the order of a key's rows, set snapshot.order_by to a column "+
+				"with the time of the insert", t.Name)
 		}
 		r.times = append(r.times, sel.TimeColumn)
 		return reader.Select(sel), nil
@@ -164,8 +163,8 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 
 // unreadable takes what concerns snapshots out of an advice.
 func unreadable(err error) error {
-	advised := new(slot.Error)
-	if !errors.As(err, &advised) {
+	advised, ok := errors.AsType[*slot.Error](err)
+	if !ok {
 		return err
 	}
 	return &slot.Error{Err: err, WAL: "nothing was changed",
@@ -276,8 +275,7 @@ func (r *Recovery) refuse() error {
 		if !t.Whole && !bounded && r.candidates.unmarked() > 0 {
 			return &slot.Error{
 				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and the "+
-					"slot is not there to tell which rows it had delivered: %w",
-					t.Topic, ErrIncomplete),
+					"slot is not there to tell which rows it had delivered: %w", t.Topic, ErrIncomplete),
 				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time " +
 					"when the relay published last\n" +
 					"or, if every row that is not in the topics is wanted: --partial-topics",
