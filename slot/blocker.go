@@ -26,9 +26,8 @@ type blocker struct {
 	Lasting  bool // seen to be older than lasting: it may not end by itself
 }
 
-// selectBlockers takes lasting. Any role may see pg_locks and prepared transactions; the names
-// need no special right either, since when a session's transaction is open takes
-// pg_read_all_stats.
+// selectBlockers has the parameter lasting. It works for any role; only the beginning of another
+// session's transaction needs pg_read_all_stats.
 const selectBlockers = `
 SELECT l.transactionid::text, l.pid, p.gid, coalesce(p.database::text, ''), CASE
     WHEN l.pid IS NULL THEN pg_catalog.concat('prepared transaction ',

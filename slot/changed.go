@@ -127,9 +127,9 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 	return "schema " + differs[0].Schema + " was taken out of the publication and added again"
 }
 
-// renamed reports whether a table that is published by itself was called otherwise for a moment,
-// or was in another schema. Its row type in pg_type tells, which a change of the owner writes too;
-// that also writes the TOAST table, and pg_shdepend unless the owner is the first superuser.
+// renamed reports whether a table that is published by itself had another name or schema for a
+// moment. That writes its row in pg_type. So does a new owner, which also writes the TOAST table,
+// and pg_shdepend unless the owner is the first superuser.
 func (e *evidence) renamed(before *evidence, n int) bool {
 	was, is := before.table(n), e.table(n)
 	given := is.Given || was.Owner != is.Owner && is.Owner == firstSuperuser
@@ -194,10 +194,10 @@ func (e *evidence) reshaped(before *evidence, n int) bool {
 	})
 }
 
-// The entry of a TOAST table in pg_depend is written when it is made, by CREATE TABLE or by an
-// ALTER TABLE that rewrites the table. What changes a column writes the column in the same
-// transaction. A partition that is rewritten before it is attached for the first time holds no
-// rows of the outbox yet. $2 says of which tables it is known without that.
+// CREATE TABLE and an ALTER TABLE that rewrites the table write the entry of its TOAST table in
+// pg_depend. A change of a column writes the column in the same transaction. A partition that is
+// rewritten before it is first attached has no rows of the outbox. $2 marks the tables that are
+// known.
 const selectRewritten = `
 SELECT c.oid, ns.nspname::text || '.' || c.relname::text
 FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::boolean[])) AS w(oid, known)
@@ -213,9 +213,9 @@ WHERE w.known OR pg_catalog.age(d.xmin) >= 0 AND pg_catalog.age(d.xmin) <=
   pg_catalog.age(d.xmin))
 ORDER BY 2`
 
-// rewritten names the known ones, and finds those among the others that a transaction from xid on
-// has rewritten, and not to change a column. By age, since numbers of transactions wrap around;
-// one that is negative is of a row that was frozen half of them ago.
+// rewritten names the known tables, and those of the others that a transaction from xid on has
+// rewritten without changing a column. It compares ages, since xids wrap around; a negative age is
+// that of a row that was frozen long ago.
 func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others []uint32,
 	xid uint32) ([]rewritten, error) {
 	oids := slices.Concat(known, others)
@@ -256,9 +256,9 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_n
     WHERE s.slot_name = $1::text AND o.slot_name <> s.slot_name)`
 
 // NewerThan names what was created or altered after the slot's catalog horizon: the publication,
-// what brings the tables into it, or their storage. Rows committed before such a change and not
-// confirmed yet may not be sent, or end the stream with an error. What is older has been so for
-// all rows that the slot can still send.
+// what brings the tables into it, or their storage. Rows that were committed before such a change
+// may not be sent, or end the stream with an error. Older things hold for every row that is still
+// sent.
 func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Newer, error) {
 	e, found := p.evidence, Newer{xmin: s.CatalogXmin}
 	if !p.Exists || s.CatalogXmin == 0 {

@@ -15,14 +15,14 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// The server waits, before a slot exists, for every transaction that was writing when the creation
-// began. This bounds the wait for each of them, so that a creation that is cancelled does not
-// linger on the server for longer. statement_timeout would not end that wait.
+// The server creates a slot when every transaction that was writing has ended. This bounds the
+// wait for each, so that a cancelled creation does not linger on the server; statement_timeout
+// does not end that wait.
 const createLockTimeout = 10 * time.Second
 
-// Create makes a logical slot. Every transaction that commits afterwards is delivered; none that
-// committed before is. It blocks while older transactions are still writing: ErrBlocked names them
-// after ten seconds, and the call can be repeated.
+// Create makes a logical slot, which delivers every transaction that commits afterwards, and no
+// other. It blocks while older transactions are writing: ErrBlocked names them after two seconds
+// for each, and the call can be repeated.
 func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
 	return CreateWithin(ctx, conn, cfg, lasting)
 }
@@ -54,10 +54,9 @@ func canFailover(conn *pgx.Conn, cfg Config) error {
 	return nil
 }
 
-// CreateExporting makes a logical slot like Create, over a replication connection, which keeps the
-// exported snapshot until its next command or its end: what had committed before consistent is in
-// the snapshot, what commits after it comes by the slot. sql is asked for the reasons of a
-// failure.
+// CreateExporting is Create over a replication connection, which keeps the exported snapshot until
+// its next command or its end: the snapshot has what had committed before consistent, the slot
+// delivers the rest. sql is for the reasons of a failure.
 func CreateExporting(ctx context.Context, conn *pgconn.PgConn, sql *pgx.Conn, cfg Config) (
 	consistent pglogrepl.LSN, snapshot string, err error) {
 	if err := errors.Join(cfg.Validate(), canFailover(sql, cfg)); err != nil {
@@ -81,8 +80,8 @@ func CreateExporting(ctx context.Context, conn *pgconn.PgConn, sql *pgx.Conn, cf
 }
 
 // Copy makes the slot of cfg at the position of another one, which stays. It waits for no
-// transaction, and keeps the WAL that the other keeps. pg is for the replication connection that a
-// failover slot takes from PostgreSQL 17 on.
+// transaction, and retains the WAL that the other retains. pg is for the replication connection
+// that failover takes.
 func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, cfg Config) error {
 	if err := errors.Join(cfg.Validate(), canFailover(conn, cfg)); err != nil {
 		return err

@@ -27,9 +27,9 @@ func (d *diagnosis) Unwrap() []error { return d.is }
 
 func diagnosed(text string, is ...error) error { return &diagnosis{text, is} }
 
-// Diagnose names the first thing on the server that keeps rows from being streamed, in the order
-// in which such things are fixed; the slot itself is for Verify. The error is an *Error or a
-// *PublicationError, or that of a question which could not be asked.
+// Diagnose returns the first thing on the server that keeps rows from being streamed, in the order
+// in which such things are fixed, but for the slot: see Verify. The error is an *Error or a
+// *PublicationError, or that of a query.
 func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publication, error) {
 	if err := VerifyServer(ctx, conn); err != nil {
 		return nil, err
@@ -142,9 +142,8 @@ func Held(name string, pid int32) error {
 	}
 }
 
-// RefusedStream finds out why the server has refused to make a slot or to stream from it, on a
-// connection of its own. Other errors come back as they are, with the sentinels of package
-// postgres.
+// RefusedStream finds out, on a connection of its own, why the server has refused to make a slot
+// or to stream from it. It returns other errors with the sentinels of package postgres.
 func RefusedStream(ctx context.Context, pg postgres.Config, name string, err error) error {
 	err = postgres.Error(err)
 	switch state := postgres.SQLState(err); {

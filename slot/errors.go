@@ -11,9 +11,8 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Errors of this package wrap these, or the sentinels of replication where the stream meets the
-// same condition, or those of postgres. Most are an Error, a LostError or a PublicationError,
-// which say what it means for the WAL and what to type next.
+// Errors of this package wrap these, or sentinels of replication or postgres. Most are an Error, a
+// LostError or a PublicationError, which have advice.
 var (
 	ErrNotFound   = replication.ErrSlotMissing // no slot of this name
 	ErrExists     = errors.New("replication slot exists already")
@@ -105,9 +104,8 @@ type PublicationError struct {
 	Table       string // as configured; empty: the publication itself
 	Problem     string
 	SQL         string // repairs it; empty if SQL alone cannot
-	// Between From and To something has changed that decides which rows are in the stream, and is as
-	// it was again, or otherwise. From is known for what is wrong now, too: before it, all was well.
-	// Zero: not known.
+	// Between From and To something has changed that decides which rows are in the stream. For a
+	// problem that lasts, From is where all was still well. Zero: not known.
 	From, To  pglogrepl.LSN
 	FromXmin  uint32 // no transaction that inserted rows after From is older; zero: not known
 	Elsewhere bool   // the rows are in another table, which had the name

@@ -12,9 +12,8 @@ import (
 )
 
 // evidence is what decides whether inserted rows are in the stream, as one snapshot of the
-// catalog. A row of the catalog is known by its OID and by the transaction that wrote it (xmin): a
-// change that was put back leaves the same flags and another transaction. pg_class is not compared
-// that way, since GRANT, VACUUM FULL and new partitions write it too.
+// catalog. The xmin of a row of the catalog reveals a change that was put back. That of pg_class
+// does not: GRANT, VACUUM FULL and new partitions write it too.
 type evidence struct {
 	Publication *publicationRow `json:"publication"` // nil: does not exist
 	Tables      []tableRow      `json:"tables"`      // that exist
@@ -108,8 +107,8 @@ type storage struct {
 }
 
 // selectEvidence is one statement, and reads tables of the catalog only: views and functions see
-// what was committed after the snapshot, and some lock the tables. $1 is the publication, $2 and
-// $3 are the tables.
+// what was committed after the snapshot, and some lock the tables. Parameters: publication,
+// schemas, tables.
 func selectEvidence(major int) string {
 	filtered, schemas := "pr.prqual IS NOT NULL OR pr.prattrs IS NOT NULL", `
   UNION ALL

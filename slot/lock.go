@@ -14,15 +14,14 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Lock is the right to publish the rows of the tables for a slot, which one process has at a time:
-// a temporary physical slot that keeps no WAL. Making one takes REPLICATION, while any role can
-// take an advisory lock. It ends with its session, which has no other use: the server drops
-// temporary slots at any error of a statement.
+// Lock is the right of one process to publish the rows of the tables for a slot: a temporary
+// physical slot that retains no WAL. It takes REPLICATION, unlike an advisory lock. It ends with
+// its session, which has no other use: the server drops temporary slots at any error of a
+// statement.
 type Lock struct{ conn *pgx.Conn }
 
-// TryLock takes the lock of a slot. An error wraps replication.ErrSlotInUse if another process has
-// it, ErrNoFreeSlot if all slots of the server are taken, and postgres.ErrPermission without
-// REPLICATION.
+// TryLock takes the lock of a slot. Errors: replication.ErrSlotInUse if another process has it,
+// ErrNoFreeSlot, and postgres.ErrPermission without REPLICATION.
 func TryLock(ctx context.Context, pg postgres.Config, slot string) (*Lock, error) {
 	conn, err := postgres.Connect(ctx, pg)
 	if err != nil {
@@ -81,9 +80,9 @@ const (
 	freeTimeout = 10 * time.Second
 )
 
-// AwaitFree waits until no session reads from the slot, or there is none of this name, or ctx
-// ends. Another process may still take it first. A slot whose creation is not finished is not free:
-// its session has it, and it disappears with that.
+// AwaitFree waits until no session has the slot, or there is none of this name, or ctx ends.
+// Another process may still take it first. The session that creates a slot has it until that is
+// finished.
 func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
 	err := await(ctx, conn, freeInterval, `SELECT active OR confirmed_flush_lsn IS NULL FROM
 		pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)

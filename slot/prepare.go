@@ -20,10 +20,10 @@ type Requirements struct {
 	Tables      []string // schema-qualified, as in the catalog
 }
 
-// Prepare makes sure that publication and slot are what a session needs. The slot is created if
-// that is allowed, by the configuration and by mayCreate: no session of this process has used it
-// yet. The publication is looked at first, because a slot never sends what was committed before
-// its publication existed.
+// Prepare makes sure that publication and slot are what a session needs. It creates the slot if
+// the configuration allows that and mayCreate: no session of this process has used it. The
+// publication comes first, because a slot never sends what was committed before its publication
+// existed.
 func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool,
 	log zerolog.Logger) (Slot, error) {
 	p, err := Diagnose(ctx, conn, need)
@@ -104,10 +104,9 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements,
 	return s, err
 }
 
-// FirstUsedTable names a table that has ever held a row since it was last truncated. Nothing of
-// our own remembers whether a slot was here before, so this is how a first start is told from a
-// slot that was dropped. The size needs no right to read the table, and it stays when rows are
-// deleted in the transaction that inserted them.
+// FirstUsedTable names a table that has held a row since it was last truncated. That distinguishes
+// a first start from a slot that was dropped: nothing else remembers a slot. The size can be read
+// without a right to the table, and stays when rows are deleted.
 func FirstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (string, error) {
 	for _, table := range tables {
 		schema, name := SplitTable(table)

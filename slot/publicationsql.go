@@ -55,9 +55,8 @@ func CreatePublicationSQL(name string, tables []string) string {
 		" WITH (publish = 'insert', publish_via_partition_root = true);"
 }
 
-// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one
-// that exists the tables that it lacks, where AddTables would; for psql and for whatever else runs
-// SQL.
+// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name; otherwise it adds
+// the tables that AddTables would add.
 func EnsurePublicationSQL(name string, tables []string) string {
 	var b strings.Builder
 	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM " +

@@ -26,9 +26,8 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.
 WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')
 ORDER BY a.attnum`
 
-// Relation describes a table the way the server will before its first row, so that it can be
-// judged before there is one. A publication's column list is not applied, see Table.Relation. A
-// table that does not exist is a *PublicationError.
+// Relation describes a table as the server will before its first row, without a publication's
+// column list: see Table.Relation. A table that does not exist is a *PublicationError.
 func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.Relation, error) {
 	schema, name := SplitTable(table)
 	rel := &replication.Relation{Namespace: schema, Name: name}
@@ -141,10 +140,9 @@ func (t Table) PartitionNames(ctx context.Context, conn *pgx.Conn) ([]string, er
 	return names, postgres.Wrap(err, "read the partitions of table %s", t.Name)
 }
 
-// MayRead says why the rows of a table must not be read by SELECT; empty: they may be. The server
-// plans a SELECT with code of the table's owner and the rights of the reader
-// (docs/THREAT-MODEL.md). The owner grants the right to SELECT, so that is no consent: consented
-// is, by the configuration or a command. A role may always read its own tables.
+// MayRead returns why the rows of a table must not be read by SELECT; empty: they may. A SELECT
+// runs code of the table's owner with the rights of the reader (docs/THREAT-MODEL.md). The owner
+// grants SELECT, so the grant is no consent; the configuration or a command is.
 func MayRead(ctx context.Context, conn *pgx.Conn, oid uint32,
 	consented bool) (whyNot string, err error) {
 	var granted, table, own bool

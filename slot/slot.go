@@ -203,9 +203,8 @@ func (s *Status) UnmarshalJSON(document []byte) error {
 	return err
 }
 
-// TemporaryName is the name of a slot that ends with its connection, for the command that makes
-// it. Slots belong to the whole server, and containers often share a process id: a random part
-// tells them apart. The process id is for the reader of a list of slots.
+// TemporaryName is the name of a slot that ends with its connection. Slots belong to the whole
+// server, and containers often share a process id: the random part distinguishes them.
 func TemporaryName(purpose string) string {
 	return fmt.Sprintf("postrider_%s_%d_%016x", purpose, os.Getpid(), rand.Uint64())
 }

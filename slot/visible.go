@@ -20,9 +20,8 @@ const visibleInterval = 20 * time.Millisecond
 // finishTimeout bounds the wait for a transaction that has written its commit and is not visible.
 const finishTimeout = 10 * time.Second
 
-// selectFinishing returns the snapshot of the transaction that asks, and the other transactions
-// that are running for others. One that waits for a synchronous standby is left out: it has
-// entered its commit in pg_xact before.
+// selectFinishing returns the snapshot of its transaction, and the other running transactions. One
+// that waits for a synchronous standby is left out: pg_xact has its commit already.
 const selectFinishing = `
 SELECT pg_catalog.pg_current_snapshot()::text, ARRAY(
   SELECT l.transactionid::text FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a
@@ -45,10 +44,9 @@ func OpenTransactions(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	return namesOf(open), postgres.Wrap(err, "look for open transactions")
 }
 
-// NextXID returns an xid, without its epoch, that no transaction reaches which has one by now: for
-// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid: the xmax of a
-// snapshot is behind the last transaction that is visible, and not behind those that are to be
-// waited for.
+// NextXID returns an xid, without its epoch, that no transaction reaches which has one now: for
+// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid, since the xmax
+// of a snapshot is not behind transactions that are invisible.
 func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 	tx, err := conn.Begin(ctx)
 	if err == nil {
@@ -172,9 +170,8 @@ func ParseSnapshot(text string) (*Snapshot, error) {
 	return &Snapshot{xids[0], xids[1:]}, nil
 }
 
-// Sees reports whether it saw a transaction that has committed by now. One from xmax on is of the
-// future, or of two thousand million transactions ago. Zero stands for one of long ago, and nil
-// for a snapshot that saw all.
+// Sees reports whether it saw a transaction that has committed by now. One from xmax on is later,
+// or half of all xids ago. Zero stands for one of long ago, nil for a snapshot that saw all.
 func (s *Snapshot) Sees(xid uint32) bool {
 	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running,
 		xid) //nolint:gosec // as PostgreSQL compares them

@@ -64,10 +64,9 @@ func (c *Copy) Close() {
 	c.close()
 }
 
-// Run publishes what is left to publish. When stop ends it finishes the chunk that is on its way
-// and returns nil, and a later Copy goes on; ctx ends it at once. When it returns nil and stop has
-// not ended, the slot may be streamed. Otherwise the error is one of the stream, the router or the
-// sink.
+// Run publishes the rest. When stop ends it finishes its chunk and returns nil, and a later Copy
+// goes on; ctx ends it at once. The slot may be streamed when it returns nil and stop has not
+// ended. Other errors are those of the stream, the router or the sink.
 func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -189,9 +188,8 @@ func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
 	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax, c.record.Running)
 }
 
-// byCommitTime: an update moves a row in that order, and vacuum may make its time unknown, so that
-// rows after a position are not the rest of them. All messages since the beginning of the snapshot
-// are looked for then.
+// byCommitTime: updates move rows in that order, and vacuum may remove their times, so that rows
+// after a position are not the rest. All messages of the snapshot are looked for then.
 func (c *Copy) byCommitTime() bool {
 	return slices.ContainsFunc(c.tables, func(t *TableReader) bool { return t.Order.Commit })
 }

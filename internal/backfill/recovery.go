@@ -33,9 +33,9 @@ type RecoveryParts struct {
 
 // Topics is where messages can be read back.
 type Topics interface {
-	// Read gives every record of a topic as it is now, from a time on, zero for all, and reports
-	// whether the topic still has all that was ever published to it. The message is each's until it
-	// returns. A topic that does not exist has no records, and all of them.
+	// Read calls each with every record of a topic from a time on, zero for all, and reports whether
+	// the topic still has all that was published to it. The message is valid until each returns. A
+	// topic that does not exist is empty and whole.
 	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool,
 		err error)
 	Close()
@@ -71,9 +71,8 @@ type Recovery struct {
 
 type deadRow struct{ relation, id string }
 
-// NewRecovery makes a Recovery and takes the right to publish rows of the tables for the slot.
-// Errors wrap replication.ErrSlotInUse if another process streams from the slot or publishes the
-// tables, or are those of NewTableReader.
+// NewRecovery makes a Recovery and takes the lock of the slot. Errors: replication.ErrSlotInUse if
+// another process streams from it or publishes the tables, or those of NewTableReader.
 func NewRecovery(ctx context.Context, parts RecoveryParts, sel Selection) (*Recovery, error) {
 	src, err := openSource(ctx, parts.Parts)
 	if err != nil {

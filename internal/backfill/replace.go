@@ -118,9 +118,8 @@ func (r *Recovery) replace(ctx context.Context) error {
 	return nil
 }
 
-// dropSpare drops the new slot of an attempt that ended, as by a kill, when the slot could be
-// streamed again and before this one was dropped. What it keeps was looked for in the tables;
-// no relay would stream from it, and it would keep WAL until the disk is full.
+// dropSpare drops the new slot of an earlier attempt that was killed, if the slot can be streamed:
+// no relay streams from the new one, and it retains WAL until the disk is full.
 func (r *Recovery) dropSpare(ctx context.Context) error {
 	if _, err := r.conn.Exec(ctx, "COMMIT"); err != nil { // the reading is over
 		return err
@@ -133,9 +132,8 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Only a slot that stands where the copy of it does is surely that one: another may be the one of
-	// a relay with that name, or, if the slot was made by hand after an attempt that ended, all that
-	// still has the logical messages from in between.
+	// Only a slot at the position of its copy is surely that one: another may be a relay's, or, if
+	// the slot was made by hand, all that still has the logical messages in between.
 	if slot.Verify(spare.Slot, r.conn.Config().Database) != nil ||
 		spare.ConfirmedFlushLSN != r.report.ConfirmedFlushLSN {
 		r.parts.Say("slot %s stays and keeps WAL. If an earlier attempt has left it behind, and no "+

@@ -33,12 +33,10 @@ type Snapshot struct {
 // NewSnapshot makes a Snapshot. It belongs to one goroutine.
 func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot { return &Snapshot{cfg: cfg, parts: parts} }
 
-// Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot,
-// if a snapshot is due and the configuration allows both; otherwise it leaves the slot alone.
-// first: no session of this process has streamed yet.
-//
-// An error is replication.ErrSlotInUse if another process is copying, replication.ErrSlotLost if
-// the slot was lost and may not be replaced, an slot.Error with slot.ErrNoSnapshot if the
+// Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot
+// if a snapshot is due and the configuration allows both. first: no session of this process has
+// streamed yet. Errors: replication.ErrSlotInUse if another process is copying,
+// replication.ErrSlotLost if the slot was lost and may not be replaced, slot.ErrNoSnapshot if the
 // configuration or the table has to be changed, or one of the database or the broker.
 func (s *Snapshot) Begin(ctx context.Context, first bool) (*Copy, error) {
 	src, err := openSource(ctx, s.parts.Parts)

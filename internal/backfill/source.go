@@ -150,15 +150,13 @@ func (r routed) origin() (relation, id string) {
 	return "", ""
 }
 
-// Exported is a new slot together with the database as it was at the slot's boundary: what had
-// committed before ConsistentPoint is in the snapshot, and what commits after it comes by the
-// slot.
+// Exported is a new slot with the database as it was at the slot's boundary: the snapshot has what
+// had committed before ConsistentPoint, the slot delivers the rest.
 type Exported struct {
 	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
 	snapshot        string        // for Begin
-	// Of the snapshot, once Begin has returned, for AwaitCommitted: no transaction in it reaches
-	// Xmax, nor is it one of Running. These are at most as many as the server has sessions and
-	// prepared transactions.
+	// Set by Begin, for AwaitCommitted: no transaction in the snapshot reaches Xmax or is one of
+	// Running, which are at most as many as sessions and prepared transactions.
 	Xmax    uint32
 	Running []uint32
 	conn    *pgconn.PgConn
@@ -195,8 +193,7 @@ func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // BeginNow opens a transaction on conn that sees the database as it is now, and returns a position
-// behind everything it sees. All that had committed when a slot began is visible only after
-// AwaitCommitted.
+// behind all of it. See AwaitCommitted for what had committed when a slot began.
 func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	if err := begin(ctx, conn, ""); err != nil {
 		return 0, err
@@ -214,9 +211,8 @@ func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	return endOfRecord(lsn, block, segment), nil
 }
 
-// endOfRecord is the end of the last record before the position where the next one is inserted. At
-// the start of a page this lies behind the page's header, where no record ever ends: an idle
-// server would never come to it.
+// endOfRecord is the end of the last record before the next insert position. At the start of a
+// page that is behind the page's header, where no record ends: an idle server never reaches it.
 func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
 	const shortHeader, longHeader = 24, 40
 	switch at := uint64(insert); {

@@ -32,10 +32,9 @@ type TableReader struct {
 // for a snapshot.
 const InsteadNoData = "; or set snapshot.mode = \"no_data\""
 
-// NewTableReader looks at a table of a publication. Its partitions that are among tables, those of
-// which all rows are read, are left to themselves. The error is an Error with ErrNoSnapshot if its
-// rows cannot be read in an order, or one with postgres.ErrPermission if they cannot be read at
-// all.
+// NewTableReader describes a table of a publication without its partitions that are among tables,
+// those of which all rows are read. Errors: ErrNoSnapshot if its rows cannot be read in an order,
+// postgres.ErrPermission if they cannot be read at all.
 func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []string,
 	keys KeyColumns) (*TableReader, error) {
 	rel, err := t.Relation(ctx, conn)
@@ -225,9 +224,8 @@ func quoteTime(t time.Time) string {
 }
 
 // InWrittenOrder is the table in the order of the transactions that wrote the rows last, and of
-// the rows within one, if there is no better order. That is no order of commits: transactions that
-// write the same key at the same time can change places, and so can rows of one statement. It is
-// of no use for Rows after a Position.
+// the rows within one, if there is no better order. It is no order of commits: transactions that
+// write the same key at once can change places. It is of no use for Rows after a Position.
 func (c *TableReader) InWrittenOrder() *TableReader {
 	if !c.Order.Random {
 		return c
@@ -238,9 +236,8 @@ func (c *TableReader) InWrittenOrder() *TableReader {
 	return &ordered
 }
 
-// TimeColumn finds the column that says when a row was inserted: the one that is wanted, or the
-// one that rows are ordered by, or created_at, or the only one with a moment. Empty: none of the
-// table's. An error is about the one that is wanted.
+// TimeColumn finds the column with the time of a row's insert: wanted, or the one that rows are
+// ordered by, or created_at, or the only one with a time; empty: none. The error is about wanted.
 func (c *TableReader) TimeColumn(wanted string) (string, error) {
 	var all, moments []string
 	for _, column := range c.Relation.Columns {

@@ -23,9 +23,8 @@ import (
 
 // Config is the section [postgres].
 type Config struct {
-	// URL is a connection URL or a keyword/value string, as libpq takes it. What it leaves open
-	// comes from libpq's environment variables, service file and password file, so an unset URL is
-	// valid.
+	// URL is a connection URL or a keyword/value string. libpq's environment variables, service file
+	// and password file complete it, so an unset URL is valid.
 	URL secret.Secret `toml:"url"`
 	// ConnectTimeout bounds one attempt to connect to one host; connect_timeout in the URL wins.
 	// It is positive: without a bound a host that drops packets holds the relay for minutes.

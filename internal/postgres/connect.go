@@ -120,9 +120,8 @@ func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	return connect(ctx, c, nil)
 }
 
-// ConnectRows is Connect for reading tables. Values in text format are written exactly as in the
-// stream, no timeout of the database or the role ends a long transaction, and a query fails where
-// row security hides rows.
+// ConnectRows is Connect for reading tables: values in text format are as in the stream, no
+// timeout ends a long transaction, and a query fails where row security hides rows.
 func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 	params := maps.Clone(rowFormats)
 	params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"

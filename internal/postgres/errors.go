@@ -34,8 +34,7 @@ var (
 	ErrPooler = errors.New("a pooler refuses the connection")
 
 	// ErrStaleConnection is ErrUnreachable for a connection that is open here and closed on the
-	// server: a network device dropped its state, or the server's wal_sender_timeout ended it and
-	// the end got lost.
+	// server: a network device dropped it, or the end by wal_sender_timeout was lost.
 	ErrStaleConnection = fmt.Errorf("%w: the server has closed the connection, and the end did "+
 		"not arrive", ErrUnreachable)
 )

@@ -72,9 +72,8 @@ const (
 )
 
 // PreferAnswering moves hosts that neither accept nor refuse a TCP connection to the end of the
-// list: pgconn tries one host after the other, so each host that is powered off would delay every
-// connection by its connect_timeout. The order is otherwise kept, among hosts that answer in time
-// (see hostGrace and earlierGrace). It blocks for a second at most, and does nothing for one host.
+// list, where each would delay every connection by its connect_timeout: pgconn tries them in
+// order. It blocks for a second at most, and does nothing for one host.
 func PreferAnswering(ctx context.Context, pc *pgconn.Config) {
 	hosts := targets(pc)
 	if !severalHosts(hosts) {

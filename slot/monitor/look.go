@@ -119,9 +119,8 @@ func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	m.readings = nil // positions of another slot
 }
 
-// countedSince is SQL for when the server's counters may have begun again. One that crashed
-// discards all of them, without a word about those of the slots; pg_stat_bgwriter tells, also
-// where a backend's death made the postmaster start everything but itself again.
+// countedSince is SQL for when the server's counters may have begun again. A crash discards all of
+// them, also where the postmaster survives; of those, pg_stat_bgwriter has a date.
 const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM
 	pg_catalog.pg_stat_bgwriter b)`
 

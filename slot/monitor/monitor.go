@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// A smart shutdown is not announced and waits for clients to go: only a new connection is
-	// refused. So the connection is replaced this often, and a smart shutdown waits for us no longer
-	// than that. A new connection costs the server 20 ms of CPU, as much as a minute of looks.
+	// A smart shutdown is not announced and waits for clients to go; only a new connection is
+	// refused. So the connection is replaced this often. A new one costs the server 20 ms of CPU.
 	renewInterval = 30 * time.Second
 	// How long one look may take. A lock on an outbox table, as by ALTER TABLE, can hold it up.
 	observeTimeout = 5 * time.Second
@@ -27,9 +26,8 @@ const (
 	// Pauses between attempts to connect to a server that refuses.
 	reconnectMin = 250 * time.Millisecond
 	reconnectMax = 5 * time.Second
-	// Pauses between attempts to connect to a server that is away: a tenth of the time since it was
-	// there, within these limits. Consumers wait for its return; an attempt costs a server that is
-	// starting or stopping a process and a line of its log.
+	// Pauses between attempts to connect to a server that is away: a tenth of the time that it is,
+	// within these limits. An attempt costs a server that starts or stops a process and a log line.
 	probeMin = 100 * time.Millisecond
 	probeMax = 500 * time.Millisecond
 	// Longest attempt to connect to one host, unless postgres.url has a connect_timeout: the name of
@@ -92,9 +90,8 @@ func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Obs
 	}
 }
 
-// Observation is what is known of the server, kept while it cannot be asked: Slot.ObservedAt says
-// how old it is, Slot.Error why. It may be called from any goroutine; the slices must not be
-// written.
+// Observation returns the last observation, kept while the server is away: Slot.ObservedAt is its
+// time, Slot.Error the reason. Safe for concurrent use; the slices must not be written.
 func (m *Monitor) Observation() Observation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,11 +112,11 @@ func (m *Monitor) Status() slot.Status {
 	return m.last
 }
 
-// Run watches over a connection of its own until ctx ends. It calls problem, from its own
-// goroutine, with what ends a stream and when the look began that found it: at each look a
-// *PublicationError when rows would be missing and a *LostError when the slot is lost or gone;
-// postgres.ErrStaleConnection when no session streams, for streams that began before that look;
-// and postgres.ErrStopping when the server shuts down, which waits for the stream.
+// Run watches over a connection of its own until ctx ends. From its goroutine it calls problem
+// with what ends a stream and when the look began that found it: at each look a *PublicationError
+// when rows would be missing and a *LostError when the slot is lost or gone; ErrStaleConnection of
+// package postgres when no session streams, for streams that began before that look; and its
+// ErrStopping when the server shuts down, which waits for the stream.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	refusals, there := 0, time.Now()
 	for {
@@ -216,10 +213,9 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 var errShortLived = errors.New(
 	"the server ends the connections of the monitor soon after they are made")
 
-// untilLook is the time to the next look, after one that found a problem or nil. Where it was the
-// first to see that no session streams, the look that makes sure comes soon: rows wait while a
-// relay listens to a connection that the server has closed. They wait for the promotion of a
-// standby, too.
+// untilLook is the time to the next look, after one that found a problem or nil. After the first
+// look that sees no stream the next one comes soon: rows wait while a relay has a connection that
+// the server has closed. So it does on a standby, which may be promoted.
 func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
 	if found == nil && !m.idleSince.IsZero() || onStandby(conn) {
@@ -244,9 +240,9 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	}
 }
 
-// afterLoss finds out what ended the connection: a server that shuts down takes no new one, and
-// then the stream has to end at once. After pg_terminate_backend, or a crash that is over, there
-// is a connection again.
+// afterLoss finds out what ended the connection: a server that shuts down refuses a new one, and
+// the stream has to end at once. After pg_terminate_backend or a crash there is a connection
+// again.
 func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*pgx.Conn, error) {
 	postgres.Close(lost)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -263,9 +259,8 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 	return nil, err
 }
 
-// A timeout of the role is not meant for a connection that waits most of the time.
-// Planning takes longer than the statements, and each is the same every time. No plan of ours is
-// worth compiling.
+// A role's timeout must not end a connection that waits most of the time. Planning takes longer
+// than the statements, which are always the same; no plan is worth compiling.
 const settings = `SELECT pg_catalog.pg_postmaster_start_time(),
 	pg_catalog.set_config('idle_session_timeout', '0', false),
 	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),

@@ -8,9 +8,8 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Observation is what the Monitor knows of the server: the slot, who holds it back, and where it
-// is heading. What is not known is absent, and a Note says why. Values that could not be read
-// again keep their last value; ObservedAt of Slot says how old they are.
+// Observation is what the Monitor has observed. What is not known is absent, and a Note has the
+// reason. Values that could not be read again stay; Slot.ObservedAt is their time.
 type Observation struct {
 	Slot   slot.Status `json:"slot"`
 	Server Server      `json:"server"`

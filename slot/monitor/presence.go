@@ -12,12 +12,9 @@ import (
 // refused one, or was restarted or promoted. It may be called from any goroutine.
 func (m *Monitor) Returns() int { return m.presence.count() }
 
-// AwaitReturn waits until Returns is more than returns, or ctx ends. It may be called from any
-// goroutine while Run runs.
-//
-// The monitor's connection is an ordinary one, which holds up no shutdown: the server ends it at
-// once and refuses the next. One that the server takes shows that the shutdown is over, or the
-// recovery from a crash, which does not restart the postmaster.
+// AwaitReturn waits until Returns is more than returns, or ctx ends. Safe for concurrent use. The
+// monitor's connection holds up no shutdown: the server ends it at once and refuses the next one.
+// One that is accepted shows that the shutdown, or the recovery from a crash, is over.
 func (m *Monitor) AwaitReturn(ctx context.Context, returns int) error {
 	return m.presence.beyond(ctx, returns)
 }

@@ -108,10 +108,9 @@ func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 	return nil
 }
 
-// Distance says how the positions of the slot follow the end of the WAL. The distance itself says
-// little: restart_lsn moves in steps, when the server logs its running transactions (every 15 s)
-// and the reader has confirmed beyond that, and no further than the beginning of the oldest
-// transaction that was open then.
+// Distance is how the positions of the slot follow the end of the WAL. restart_lsn moves in steps:
+// when the server logs its running transactions (every 15 s) and the reader has confirmed beyond
+// that, up to the beginning of the oldest transaction of that time.
 type Distance struct {
 	// For how long confirmed_flush_lsn and restart_lsn have stood still while WAL was written. Zero:
 	// they move, or nothing is written.

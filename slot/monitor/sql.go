@@ -83,9 +83,9 @@ func (r rights) notes(user string, volume int64) []Note {
 	return notes
 }
 
-// observeSQL asks for everything in one statement: a look is one round trip. $1 is the slot. A
-// setting comes with its unit ("256MB", "5min"), which pg_size_bytes and interval read. Members
-// are worked out in their order, so the first and the last tell the time it took.
+// observeSQL is one statement for everything: a look is one round trip. $1 is the slot. Settings
+// come with units ("256MB", "5min"), which pg_size_bytes and interval read. Members are computed
+// in order: the first and the last are the server's clock at both ends.
 func observeSQL(major int, r rights, volume int64) string {
 	bytes := func(setting string) string {
 		return `pg_catalog.pg_size_bytes(NULLIF(pg_catalog.current_setting('` + setting + `'), '-1'))`
@@ -177,10 +177,9 @@ var feedbackSQL = fmt.Sprintf(`
 	pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostBlockers)
 
 // changedPages is an expression for the number of pages of tables and indexes that were changed
-// since the statistics were reset: new pages, and those that the WAL has as a whole, which is so at
-// their first change after a checkpoint. Its growth is about what the next checkpoint has to write,
-// which no function of the server returns. Any role may ask. Backends report once a second, an open
-// transaction at its end.
+// since the reset of the statistics: new pages, and full-page images, which are written at the
+// first change after a checkpoint. Its growth is about the work of the next checkpoint. Any role
+// may read it. Backends report once a second, an open transaction at its end.
 func changedPages(major int) string {
 	return `(` + newPages(major) + ` + ` + firstChanges + `)::bigint`
 }

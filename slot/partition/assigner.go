@@ -79,9 +79,8 @@ type FirstRow struct {
 	Index    uint32
 }
 
-// Assign finds the outbox table of a row; empty: it belongs to none. That holds for later rows of
-// the same *replication.Relation up to a position; zero: for all. The error is an *UnassignedError
-// if it is not known.
+// Assign finds the outbox table of a row; empty: none. That holds for later rows of the same
+// *replication.Relation up to a position; zero: for all. An *UnassignedError if it is not known.
 func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn,
 	row FirstRow) (table string, upTo pglogrepl.LSN, err error) {
 	if table, known := a.Remembered(row); known {

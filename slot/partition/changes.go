@@ -18,9 +18,8 @@ const (
 	changesTimeout  = 2 * time.Second
 )
 
-// selectChanging reports whether a transaction, the parameter, is still running for others and may
-// have changed tables: one that does holds a lock on them that is stronger than a writer's, until
-// the change is visible. Everybody may read pg_locks.
+// selectChanging reports whether a transaction, $1, is running for others and may have changed
+// tables: until its changes are visible it has a lock stronger than a writer's.
 const selectChanging = `
 WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM
   pg_catalog.pg_locks k WHERE k.granted)

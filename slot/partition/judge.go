@@ -144,8 +144,7 @@ func (a *Assigner) belongs(e *proof, row FirstRow, i int) (belonging, string) {
 }
 
 // renamed is for the table itself under another name. A publication that names it is of that
-// table, whatever it was called; unless one of the others that it names may have had the name
-// then.
+// table, unless one of its other tables may have had the name then.
 func (a *Assigner) renamed(e *proof, row FirstRow, t tableProof, i int) (belonging, string) {
 	if p := e.Publication; p != nil && !p.AllTables && t.Member && !slices.ContainsFunc(e.Members,
 		func(m nameProof) bool { return !e.named(m) }) {
@@ -201,8 +200,8 @@ func (e *proof) namedLike(n nameProof, rel *replication.Relation) bool {
 }
 
 // differs reports whether a relation lacks a column that a partition of t had at the time, or has
-// one that t has never had: a partition has the columns of its table, neither less nor more. The
-// stream may lack one that the partition's own entry in the publication leaves out.
+// one that t never had: a partition has exactly its table's columns. The stream may lack one that
+// the partition's entry in the publication leaves out.
 func (e *proof) differs(t tableProof, rel *replication.Relation) bool {
 	p := e.Publication
 	complete := !e.columnLists || p != nil && p.AllTables && e.old(p.Age)

@@ -13,12 +13,9 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// proof is what the catalogs say about the outbox tables and about one relation, all of one
-// snapshot.
-//
-// Ages count transactions. A catalog row whose age is greater than Horizon was committed before
-// the confirmed position of the slot, and is as it was at the commit of every transaction that the
-// slot still sends. One with Born is as the transaction that created its table left it. Both are
+// proof is what the catalogs say about the outbox tables and one relation, in one snapshot. Ages
+// count transactions. A catalog row that is older than Horizon is as it was at the commit of every
+// transaction that the slot still sends; one with Born is as its table was created with. Both are
 // steady.
 type proof struct {
 	Horizon   *int32           `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
