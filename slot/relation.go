@@ -134,7 +134,7 @@ SELECT pg_catalog.format('%s.%s', n.nspname, c.relname) FROM tree JOIN pg_catalo
   c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE tree.oid <> $1`
 
-// PartitionNames are the names under which rows of the table may come, beside its own.
+// PartitionNames are the names under which rows of a table may come, beside its own.
 func (t Table) PartitionNames(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	names, err := postgres.Collect(ctx, conn, pgx.RowTo[string], selectPartitions, t.OID)
 	return names, postgres.Wrap(err, "read the partitions of table %s", t.Name)

@@ -126,16 +126,19 @@ func (r *Recovery) look(ctx context.Context) error {
 	if r.lost != nil && r.sel.FromXmin == 0 && r.sel.Since.IsZero() && r.sel.closing() {
 		r.sel.FromXmin = r.lost.CatalogXmin
 	}
-	return r.describeTables(ctx)
+	return unreadable(r.describeTables(ctx))
 }
 
 // describeTables narrows the tables to the rows in question.
 func (r *Recovery) describeTables(ctx context.Context) error {
+	if err := r.describe(ctx); err != nil {
+		return err
+	}
 	r.partitions = map[string]string{}
-	return unreadable(r.describe(ctx, func(t slot.Table, reader *TableReader) (*TableReader, error) {
-		names, err := t.PartitionNames(ctx, r.conn)
+	for i, t := range r.tables {
+		names, err := slot.Table{Name: t.Name, OID: t.Relation.OID}.PartitionNames(ctx, r.conn)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, name := range names {
 			if !slices.Contains(r.Need.Tables, name) {
@@ -143,21 +146,22 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 			}
 		}
 		sel := r.sel
-		if sel.TimeColumn, err = reader.TimeColumn(sel.TimeColumn); err != nil {
-			return nil, err
+		if sel.TimeColumn, err = t.TimeColumn(sel.TimeColumn); err != nil {
+			return err
 		}
 		if sel.TimeColumn == "" && (!sel.Since.IsZero() || !sel.Until.IsZero()) {
-			return nil, fmt.Errorf("table %s has no column that says when a row was inserted, or "+
-				"several: name it with --time-column", t.Name)
+			return fmt.Errorf("table %s has no column that says when a row was inserted, or several: "+
+				"name it with --time-column", t.Name)
 		}
-		if reader = reader.InWrittenOrder(); reader.Order.Written {
+		if t = t.InWrittenOrder(); t.Order.Written {
 			r.parts.Say("rows of table %s are published in the order of the transactions that wrote "+
 				"them last; if that is not the order of a key's rows, set snapshot.order_by to a column "+
 				"with the time of the insert", t.Name)
 		}
 		r.times = append(r.times, sel.TimeColumn)
-		return reader.Select(sel), nil
-	}))
+		r.tables[i] = t.Select(sel)
+	}
+	return nil
 }
 
 // unreadable takes what concerns snapshots out of an advice.

@@ -185,15 +185,18 @@ func systemID(ctx context.Context, pg postgres.Config) (string, error) {
 }
 
 func (s *Snapshot) describe(ctx context.Context, c *Copy) error {
-	return c.describe(ctx, func(t slot.Table, reader *TableReader) (*TableReader, error) {
-		if reader.Order.Random {
+	if err := c.source.describe(ctx); err != nil {
+		return err
+	}
+	for _, t := range c.tables {
+		if t.Order.Random {
 			s.parts.Log.Warn().Str("relation", t.Name).
 				Msg("rows already in the table are published in the order of an id that may be random, " +
 					"which says nothing about which row of a key came first: set snapshot.order_by to a " +
 					"column with the time of the insert")
 		}
-		return reader, nil
-	})
+	}
+	return nil
 }
 
 // create makes the slot and opens its snapshot on the Copy's connection.

@@ -62,10 +62,8 @@ func (s *source) takeLock(ctx context.Context) (err error) {
 	return err
 }
 
-// describe looks at the tables, before anything is made. each gives the reader to use in the place
-// of the one that is described.
-func (s *source) describe(ctx context.Context,
-	each func(slot.Table, *TableReader) (*TableReader, error)) error {
+// describe reads the tables' descriptions, before anything is made.
+func (s *source) describe(ctx context.Context) error {
 	p, err := slot.VerifyPublication(ctx, s.conn, s.Need.Publication, s.Need.Tables)
 	if err != nil {
 		return err
@@ -73,9 +71,6 @@ func (s *source) describe(ctx context.Context,
 	for _, t := range p.Tables {
 		reader, err := NewTableReader(ctx, s.conn, t, s.Need.Tables, s.Keys(t.Name))
 		if err != nil {
-			return err
-		}
-		if reader, err = each(t, reader); err != nil {
 			return err
 		}
 		s.tables = append(s.tables, reader)

@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// mostBlockers is how many of a kind are listed, the oldest first: the rest waits for them anyway.
-const mostBlockers = 5
+// mostBlockers of a kind are listed, the oldest first: the others wait for them anyway.
+const mostBlockers = "5"
 
 // rights are those of the login beyond what every role may read. PostgreSQL checks them when a
 // statement begins, so a statement must not contain what is not allowed.
@@ -96,31 +95,29 @@ func observeSQL(major int, r rights, volume int64) string {
 	}
 	members := []string{
 		`'now', pg_catalog.clock_timestamp()`,
-		`'server', pg_catalog.jsonb_build_object('version', pg_catalog.current_setting('server_version'),
-			'standby', pg_catalog.pg_is_in_recovery(), 'started_at',
-			pg_catalog.pg_postmaster_start_time())`,
+		`'server', pg_catalog.jsonb_build_object(
+			'version', pg_catalog.current_setting('server_version'),
+			'standby', pg_catalog.pg_is_in_recovery(),
+			'started_at', pg_catalog.pg_postmaster_start_time())`,
 		`'current', (` + slot.CurrentLSNSQL + `)::text`,
-		`'limit', pg_catalog.jsonb_build_object('max_slot_wal_keep_size',
-			` + bytes("max_slot_wal_keep_size") + `,
+		`'limit', pg_catalog.jsonb_build_object(
+			'max_slot_wal_keep_size', ` + bytes("max_slot_wal_keep_size") + `,
 			'wal_keep_size', ` + bytes("wal_keep_size") + `, 'max_wal_size', ` + bytes("max_wal_size") + `,
 			'segment_size', ` + bytes("wal_segment_size") + `, 'shared_buffers', ` + bytes("shared_buffers") + `,
 			'checkpoint_timeout_seconds', ` + seconds("checkpoint_timeout") + `,
 			'checkpoint_completion_target', pg_catalog.current_setting('checkpoint_completion_target')::float8,
 			'idle_replication_slot_timeout_seconds', ` + seconds("idle_replication_slot_timeout") + `)`,
 		`'synchronized_standby_slots', pg_catalog.current_setting('synchronized_standby_slots', true)`,
-		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) ||
-			pg_catalog.jsonb_build_object('xmin_age', pg_catalog.age(s.xmin),
-			'catalog_xmin_age', pg_catalog.age(s.catalog_xmin)) ORDER BY s.slot_name) FROM
-			pg_catalog.pg_replication_slots s)`,
+		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object(
+			'xmin_age', pg_catalog.age(s.xmin), 'catalog_xmin_age', pg_catalog.age(s.catalog_xmin))
+			ORDER BY s.slot_name) FROM pg_catalog.pg_replication_slots s)`,
 		`'stream', (SELECT pg_catalog.jsonb_build_object('pid', r.pid, 'application', r.application_name,
-			'user', r.usename, 'state', r.state,
-			'sent', r.sent_lsn::text) FROM pg_catalog.pg_stat_replication r JOIN
-			pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
-			WHERE s.slot_name = $1)`,
+			'user', r.usename, 'state', r.state, 'sent', r.sent_lsn::text)
+			FROM pg_catalog.pg_stat_replication r
+			JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid WHERE s.slot_name = $1)`,
 		`'decoding', (SELECT pg_catalog.jsonb_build_object('spill_transactions', d.spill_txns,
-			'spill_bytes', d.spill_bytes,
-			'stream_transactions', d.stream_txns, 'stream_bytes', d.stream_bytes, 'total_transactions',
-			d.total_txns,
+			'spill_bytes', d.spill_bytes, 'stream_transactions', d.stream_txns,
+			'stream_bytes', d.stream_bytes, 'total_transactions', d.total_txns,
 			'total_bytes', d.total_bytes, 'reset_at', d.stats_reset, 'counted_since', ` + countedSince + `)
 			FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
 		`'transactions', (SELECT pg_catalog.jsonb_agg(t) FROM (` + transactionsSQL + `) t)`,
@@ -147,34 +144,30 @@ const timeline = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
 	ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()),
 	8))::bit(32)::int END`
 
-// The locks that transactions hold on their own ids are seen by everybody, unlike
-// pg_stat_activity.backend_xid. One with subtransactions holds several; the oldest is its own.
-var transactionsSQL = fmt.Sprintf(`
-	SELECT l.pid, (pg_catalog.array_agg(l.transactionid::text ORDER BY pg_catalog.age(l.transactionid)
-	DESC))[1] AS xid,
-		pg_catalog.max(pg_catalog.age(l.transactionid)) AS age, pg_catalog.max(a.application_name) AS
-		application, pg_catalog.max(a.usename::text) AS "user",
+// Every role sees the locks of transactions on their own ids, unlike pg_stat_activity.backend_xid. A
+// transaction with subtransactions has several; the oldest is its own.
+const transactionsSQL = `
+	SELECT l.pid, (pg_catalog.array_agg(l.transactionid::text
+			ORDER BY pg_catalog.age(l.transactionid) DESC))[1] AS xid,
+		pg_catalog.max(pg_catalog.age(l.transactionid)) AS age,
+		pg_catalog.max(a.application_name) AS application, pg_catalog.max(a.usename::text) AS "user",
 		pg_catalog.max(a.datname::text) AS database, pg_catalog.max(a.state) AS state,
 		pg_catalog.max(a.xact_start) AS since
 	FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT
-	NULL
-	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT
-	%d`, mostBlockers)
+	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
+	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT ` + mostBlockers
 
-var preparedSQL = fmt.Sprintf(`
-	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age, p.owner::text AS
-	"user", p.database::text AS database,
-		p.prepared AS since
-	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT
-	%d`, mostBlockers)
+const preparedSQL = `
+	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age,
+		p.owner::text AS "user", p.database::text AS database, p.prepared AS since
+	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT ` + mostBlockers
 
-// A standby that streams without a slot holds by its walsender.
-var feedbackSQL = fmt.Sprintf(`
+// A standby that streams without a slot holds catalog_xmin back by its walsender.
+const feedbackSQL = `
 	SELECT r.pid, r.backend_xmin::text AS xid, pg_catalog.age(r.backend_xmin) AS age,
-	r.application_name AS application, r.usename::text AS "user"
-	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL ORDER BY
-	pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostBlockers)
+		r.application_name AS application, r.usename::text AS "user"
+	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL
+	ORDER BY pg_catalog.age(r.backend_xmin) DESC LIMIT ` + mostBlockers
 
 // changedPages is an expression for the number of pages of tables and indexes that were changed
 // since the reset of the statistics: new pages, and full-page images, which are written at the

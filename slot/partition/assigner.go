@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +27,6 @@ type Assigner struct {
 	slot, publication string
 	tables            []string
 	decisions         []replication.Assignment
-	sql               [2]string // selectProof, and for servers before 15
 	log               zerolog.Logger
 
 	mu       sync.Mutex
@@ -61,11 +59,7 @@ type assigned struct {
 func New(cfg replication.Config, slotName string, log zerolog.Logger) *Assigner {
 	return &Assigner{
 		slot: slotName, publication: cfg.Publication, tables: cfg.Tables, decisions: cfg.Assignments(),
-		log: log,
-		sql: [2]string{
-			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", schemaMembership, 1),
-			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", "NULL::pg_catalog.int4", 1),
-		},
+		log:  log,
 		oids: map[string]seenTable{}, spans: map[uint32][]assigned{}, settled: map[string]struct{}{},
 		gone: map[uint32]pglogrepl.LSN{},
 	}

@@ -25,34 +25,32 @@ const (
 	maxTreeInterval = time.Minute
 )
 
-// selectTree does without pg_partition_tree, which locks every partition. Parameters: slot, OIDs.
-const selectTree = `
+// selectTree avoids pg_partition_tree, which locks every partition. Parameters: slot, OIDs.
+var selectTree = `
 WITH RECURSIVE horizon(age, confirmed) AS (
-  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots
-  r WHERE r.slot_name = $1::pg_catalog.name),
+  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots r
+  WHERE r.slot_name = $1::pg_catalog.name),
 tree(root, oid, depth, id, steady) AS (
-  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS
-  w(oid)
+  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS w(oid)
   UNION ALL
   SELECT tree.root, i.inhrelid, tree.depth + 1,
     pg_catalog.concat(i.xmin::pg_catalog.text, CASE WHEN tree.depth > 0 THEN '/' END, tree.id),
-    tree.steady AND NOT i.inhdetachpending
+    tree.steady AND NOT i.inhdetachpending AND (` + old("i.xmin") + ` OR ` + born("i.xmin", "i.inhrelid") + `)
     -- nor may one between have had the name of another outbox table
-    AND (tree.depth = 0 OR coalesce((SELECT p.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b
-    WHERE b.attrelid = p.oid AND b.attnum = -1)
-        OR (pg_catalog.age(p.xmin) < 0 OR pg_catalog.age(p.xmin) > (SELECT age FROM horizon)) AND
-        (pg_catalog.age(s.xmin) < 0 OR pg_catalog.age(s.xmin) > (SELECT age FROM horizon))
-      FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace s ON s.oid = p.relnamespace WHERE
-      p.oid = tree.oid), false))
-    AND (
-      coalesce(pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) > (SELECT age FROM horizon),
-      false)
-      OR coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid =
-      i.inhrelid AND b.attnum = -1), false))
+    AND (tree.depth = 0 OR coalesce((SELECT ` + born("p.xmin", "p.oid") + `
+        OR ` + old("p.xmin") + ` AND ` + old("s.xmin") + `
+      FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace s ON s.oid = p.relnamespace
+      WHERE p.oid = tree.oid), false))
   FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
-SELECT root, oid, id, steady, coalesce((SELECT confirmed FROM horizon)::pg_catalog.text, '') FROM
-  tree WHERE depth > 0 ORDER BY depth DESC`
+SELECT root, oid, id, steady, coalesce((SELECT confirmed FROM horizon)::pg_catalog.text, '')
+FROM tree WHERE depth > 0 ORDER BY depth DESC`
+
+// old is SQL for proof.old.
+func old(xmin string) string {
+	return `coalesce(pg_catalog.age(` + xmin + `) < 0
+      OR pg_catalog.age(` + xmin + `) > (SELECT age FROM horizon), false)`
+}
 
 // Look learns which relations are partitions of the outbox tables now, so that their rows are
 // known when they are partitions no longer.
