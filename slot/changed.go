@@ -89,7 +89,7 @@ func (p *Publication) AlteredSince(before *Publication) []Alteration {
 	return found
 }
 
-// changedSince says what has changed that decides whether inserted rows of a table are sent;
+// changedSince returns what has changed that decides whether inserted rows of a table are sent;
 // empty: they came all the time.
 func (e *evidence) changedSince(before *evidence, n int) string {
 	was, is := before.Publication, e.Publication

@@ -46,8 +46,8 @@ func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publicat
 // slot is made.
 const autoLogical = 19
 
-// VerifyServer reports a server from which nothing can be streamed, whatever is made on it: a
-// standby, for which postgres.ErrNotWritable stands since it may be promoted, or ErrServer.
+// VerifyServer reports a server from which nothing can be streamed: a standby, as
+// postgres.ErrNotWritable since it may be promoted, or ErrServer.
 func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	var standby bool
 	var level string
@@ -64,8 +64,8 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// VerifyRole reports that the role of the connection may not replicate, as far as its attributes
-// tell. Only the server knows: a session is not refused for it beforehand.
+// VerifyRole reports that the role of the connection may not replicate, by its attributes. The
+// server decides: a session is not refused for it beforehand.
 func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	r, err := ReadRole(ctx, conn)
 	if err == nil && !r.Replicates() {
@@ -74,8 +74,8 @@ func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Absent says why the slot that need names cannot be made, or should not be made without a
-// thought, where that is so: missing is then only what follows from it.
+// Absent is why the slot of need cannot be made, or should not be made without a decision;
+// otherwise missing, with advice.
 func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing error) error {
 	if _, err := Diagnose(ctx, conn, need); err != nil {
 		return err
@@ -122,8 +122,8 @@ func WrongLevel(level string) error {
 	}
 }
 
-// NoRight says that a role may not replicate. cause is the server's refusal, whose words differ
-// from version to version; nil: nothing was tried.
+// NoRight is the error of a role that may not replicate. cause is the server's refusal, whose
+// words differ between versions; nil: nothing was tried.
 func NoRight(role string, cause error) error {
 	return &Error{
 		Err: diagnosed("role "+role+" may not replicate", errors.Join(postgres.ErrPermission, cause)),
@@ -132,7 +132,7 @@ func NoRight(role string, cause error) error {
 	}
 }
 
-// Held says that another process has the slot.
+// Held is the error of a slot that another process has.
 func Held(name string, pid int32) error {
 	return &Error{
 		Err: diagnosed(fmt.Sprintf("slot %q is held by process %d of the database", name, pid),
@@ -164,8 +164,8 @@ func RefusedStream(ctx context.Context, pg postgres.Config, name string, err err
 	return err
 }
 
-// denied says which right is missing, as far as that is known: the code is also that of an output
-// plugin which may not be used.
+// denied returns which right is missing, as far as known: an output plugin that may not be used
+// has the same code.
 func denied(ctx context.Context, conn *pgx.Conn, err error) error {
 	if r, roleErr := ReadRole(ctx, conn); roleErr == nil && !r.Replicates() {
 		return NoRight(r.Name, err)

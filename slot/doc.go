@@ -7,7 +7,7 @@
 // A slot is the only memory of what was delivered. One that has been used and is gone, or lost its
 // WAL, is never recreated by the relay itself: rows would be missing silently. A missing slot is
 // created only before the first session of a process, only if the configuration allows it, only
-// for tables that never held a row, and the log says from where on rows are published.
+// for tables that never held a row, and the log has the position from which rows are published.
 //
 // The slot:
 //
@@ -23,7 +23,7 @@
 //   - publicationsql.go SQL that makes and repairs a publication; its owner
 //   - evidence.go     the rows of the catalog that decide whether inserted rows are in the stream
 //   - changed.go      what has changed in them since
-//   - relation.go     a table as the stream describes it, its partitions, who may read it
+//   - relation.go     a table as the stream describes it, its partitions, the right to read it
 //
 // Transactions and errors:
 //

@@ -37,7 +37,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Advice is what the user needs besides the text.
 func (e *Error) Advice() (wal, fix string) { return e.WAL, e.Fix }
 
-// LostError says that WAL that was not delivered yet is gone, or that the slot itself is.
+// LostError is for a slot that is gone, or has lost WAL that was not delivered yet.
 type LostError struct {
 	Name   string
 	Reason string // pg_replication_slots.invalidation_reason, or what else is known; empty if nothing
@@ -97,7 +97,7 @@ func (e *LostError) Advice() (wal, fix string) {
 		fix + "\nif they are not wanted, a slot that begins now:\n" + consent
 }
 
-// PublicationError says that the publication does not bring the rows of a table, or not under its
+// PublicationError is for a publication that does not bring the rows of a table, or not under its
 // name, or did not for a while.
 type PublicationError struct {
 	Publication string

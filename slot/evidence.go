@@ -224,7 +224,7 @@ func readEvidence(ctx context.Context, conn *pgx.Conn, publication string,
 	return e, postgres.Error(err)
 }
 
-// of gives the entries of a table.
+// of returns the entries of a table.
 func (e *evidence) of(n int) []entry {
 	return slices.DeleteFunc(slices.Clone(e.Entries), func(entry entry) bool { return entry.N != n })
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// gapTimeout bounds how long the rows of one table are counted: whoever waits for the message
-// wants it now.
+// gapTimeout bounds the counting of one table's rows, which the message waits for.
 const gapTimeout = 5 * time.Second
 
-// Gap is what a lost slot has not delivered, as far as the server still tells.
+// Gap is what a lost slot has not delivered, as far as the server shows.
 type Gap struct {
 	// confirmed position of the slot, and end of the server's WAL when this was looked at; zero: not
 	// known

@@ -12,14 +12,13 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// Publication is what the server says about a publication, and about the tables that are to be in
-// it.
+// Publication is a publication and the tables that are to be in it, as the server has them.
 type Publication struct {
 	Name           string
 	Exists         bool
 	publicationRow         // zero: does not exist
-	Tables         []Table // as asked for, in that order
-	// schema-qualified tables that are in it and were not asked for, by name; at most othersLimit
+	Tables         []Table // as requested, in that order
+	// schema-qualified tables that are in it and were not requested, by name; at most othersLimit
 	Others []string
 	More   int // others beyond that limit
 
@@ -31,7 +30,7 @@ const othersLimit = 20
 
 // Table is a table that is to be in a publication.
 type Table struct {
-	Name string // as asked for: schema.name
+	Name string // as requested: schema.name
 	OID  uint32 // zero: does not exist
 	// pg_class.relkind: r ordinary, p partitioned, anything else cannot be published
 	Kind                string
@@ -160,7 +159,7 @@ func (p *Publication) judge(t *Table, entries []entry) {
 	}
 }
 
-// describe reads what is good to know beyond that.
+// describe reads columns, row filters and other tables.
 func (p *Publication) describe(ctx context.Context, conn *pgx.Conn, tables []string) error {
 	published, err := p.readPublished(ctx, conn)
 	if err != nil {
@@ -214,7 +213,7 @@ func (p *Publication) readColumns(ctx context.Context,
 	return columns, err
 }
 
-// bringsPartition reports whether a published table is a partition of one that was asked for.
+// bringsPartition reports whether a published table is a partition of one that was requested.
 func (p *Publication) bringsPartition(row publishedRow) bool {
 	return slices.ContainsFunc(p.Tables,
 		func(t Table) bool { return t.Partitions && slices.Contains(row.Parents, t.Name) })
@@ -279,7 +278,7 @@ func (p *Publication) Problems() []*PublicationError {
 	return problems
 }
 
-// Names are those of the tables, as asked for.
+// Names are those of the tables, as requested.
 func (p *Publication) Names() (names []string) {
 	for _, t := range p.Tables {
 		names = append(names, t.Name)

@@ -69,7 +69,7 @@ func EnsurePublicationSQL(name string, tables []string) string {
 	return b.String() + "END $postrider$;"
 }
 
-// lacksTableSQL asks by the catalog and by the view: the former has a partitioned table whose
+// lacksTableSQL reads the catalog and the view: the former has a partitioned table whose
 // partitions the latter lists, the latter a table that is published with its schema.
 const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELECT %[2]s::pg_catalog.regclass::pg_catalog.oid) AS t(oid)
     WHERE p.pubname = %[1]s AND NOT p.puballtables

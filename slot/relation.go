@@ -46,7 +46,7 @@ func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.R
 	return rel, nil
 }
 
-// missingTable says that a configured table does not exist.
+// missingTable is the error of a configured table that does not exist.
 func missingTable(publication, table string) *PublicationError {
 	return &PublicationError{
 		Publication: publication, Table: table, Problem: "does not exist",
@@ -107,8 +107,8 @@ WITH RECURSIVE tree(n, oid, depth) AS (
   c.oid = i.inhrelid AND c.relispartition)
 SELECT n, oid FROM tree ORDER BY depth DESC`
 
-// OIDs gives the tables, and the partitions that they have now, by OID. It does not say what a row
-// in the WAL belongs to, which may be older: see Assigner.
+// OIDs returns the tables, and their present partitions, by OID. A row in the WAL may be older:
+// see partition.Assigner.
 func OIDs(ctx context.Context, conn *pgx.Conn, tables []string) (map[uint32]string, error) {
 	schemas, names := SplitTables(tables)
 	type row struct {

@@ -126,7 +126,7 @@ func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
 }
 
 // Advance moves the confirmed position of an inactive slot forward, at most to the server's own,
-// and returns where it then stands. Rows in between are never delivered.
+// and returns the new one. Rows in between are never delivered.
 func Advance(ctx context.Context, conn *pgx.Conn, name string,
 	to pglogrepl.LSN) (pglogrepl.LSN, error) {
 	end, err := postgres.One[string](ctx, conn, `SELECT end_lsn::text
@@ -137,8 +137,8 @@ func Advance(ctx context.Context, conn *pgx.Conn, name string,
 	return postgres.ParseLSN(end)
 }
 
-// Status is a slot as it was observed, with the distances an operator asks for. Its JSON has
-// positions in PostgreSQL's text form, and leaves out what is not known.
+// Status is a slot as it was observed, with its distances. Its JSON has positions in PostgreSQL's
+// text form, and leaves out what is not known.
 type Status struct {
 	Slot
 	CurrentWALLSN pglogrepl.LSN `json:"-"` // where the server wrote at the time
@@ -154,7 +154,7 @@ type Status struct {
 	PublicationFix     string `json:"publication_fix,omitempty"`
 
 	ObservedAt time.Time `json:"observed_at,omitzero"` // when, by our clock; zero: never
-	// Error is why the last observation did not succeed; what stands above is older then.
+	// Error is why the last observation failed; the other fields are older then.
 	Error string `json:"error,omitempty"`
 }
 

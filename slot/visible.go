@@ -147,7 +147,7 @@ func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	return seen, nil
 }
 
-// Snapshot says which transactions a statement saw.
+// Snapshot is which transactions a statement saw.
 type Snapshot struct {
 	Xmax    uint32 // it saw none from this one on
 	Running []uint32

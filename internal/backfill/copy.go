@@ -127,7 +127,7 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 	return nil
 }
 
-// estimate also tells in which order rows are published.
+// estimate also logs in which order rows are published.
 func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 	c.progress = progress{started: time.Now(), logged: time.Now(), reporter: report, log: c.Log}
 	for _, t := range c.tables {
@@ -215,7 +215,7 @@ func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Rou
 		if err := context.Cause(reading); err != nil {
 			return err
 		}
-		// What stands before a row that cannot be published is published.
+		// Rows before one that cannot be published are published.
 		if err := c.publish(ctx, w, ch.chunk); err != nil {
 			return err
 		}

@@ -30,8 +30,8 @@
 //     left out.
 //  4. The tables are read again when no transaction is left that may have committed before the
 //     consistent point and is not visible yet, as while a synchronous standby is away: the slot
-//     does not send it. The record says which cannot have.
-//  5. The confirmed position of the slot is the consistent point until the record says complete.
+//     does not send it. The record has those that cannot have.
+//  5. The confirmed position of the slot is the consistent point until the phase of the record is complete.
 //
 // Not covered: a row that was deleted from the table after the consistent point and before it was
 // read, if an interruption came between; without one the exported snapshot still has it.
@@ -44,7 +44,7 @@
 // # Recovery
 //
 // The new slot has a name of its own, NAME_recover, until everything is published: no relay can
-// stream past the gap meanwhile, and the catalog_xmin of the lost slot still tells which rows may
+// stream past the gap meanwhile, and the catalog_xmin of the lost slot still shows which rows may
 // be in it. Then the lost slot is dropped, and the new one copied to its name.
 //
 // Rows of the tables are routed as the relay does, and looked for in their topics: topic, key,

@@ -17,7 +17,7 @@ import (
 type Digest [16]byte
 
 // Fingerprint is the same for a message and for what is read back of it: topic, key, value and
-// headers, but for those that say who published it.
+// headers, but for those of the publisher.
 func Fingerprint(m *sink.Message) Digest {
 	h := sha256.New()
 	write(h, []byte(m.Topic))

@@ -55,7 +55,7 @@ type finder struct {
 	maxRowBytes int64
 }
 
-// assigned is the table that rows of a relation belong to, up to a position; nil: none of ours.
+// assigned is the table of a relation's rows, up to a position; nil: none of the outbox tables.
 type assigned struct {
 	table *TableReader
 	upTo  pglogrepl.LSN // zero: all

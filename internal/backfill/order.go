@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Order says by what rows are sorted before their id.
+// Order is what rows are sorted by before their id.
 type Order struct {
 	Column string // empty: none
 	Commit bool   // by the commit time of the transaction that wrote the row last

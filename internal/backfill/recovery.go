@@ -21,7 +21,7 @@ type RecoveryParts struct {
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
 	// DeadLetters is the topic with rows that count as delivered though they are in no other; empty:
-	// there is none. DeadLetter says which row one of its records is of.
+	// none. DeadLetter returns the row of one of its records.
 	DeadLetters string
 	DeadLetter  func(m *sink.Message) (relation, id string)
 	// Parked reports, once all of them were read, whether open ones park the key of a message: it
@@ -44,7 +44,7 @@ type Topics interface {
 // readMargin is how long before Selection.Since topics are read: clocks differ.
 const readMargin = time.Hour
 
-// ErrIncomplete marks a refusal: the topics do not tell which rows were delivered.
+// ErrIncomplete marks a refusal: the topics do not show which rows were delivered.
 var ErrIncomplete = errors.New("which rows were delivered is not known")
 
 // ErrParked marks a refusal: rows belong behind open dead letters of their keys.
@@ -94,7 +94,7 @@ func (r *Recovery) Close() {
 	r.close()
 }
 
-// look finds out how it stands, and changes nothing.
+// look reads the state of the slot and the tables, and changes nothing.
 func (r *Recovery) look(ctx context.Context) error {
 	name := r.Need.Slot.Name
 	if err := r.takeLock(ctx); err != nil {

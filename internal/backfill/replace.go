@@ -147,8 +147,8 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	return nil
 }
 
-// interrupted says what an attempt that ended with err leaves behind. A slot that was made for
-// nothing is dropped.
+// interrupted reports what an attempt that ended with err leaves behind, and drops a slot that was
+// made for nothing.
 func (r *Recovery) interrupted(ctx context.Context, err error) error {
 	name := NewSlot(r.Need.Slot.Name)
 	if r.made && !r.begun {

@@ -35,7 +35,7 @@ type Row struct {
 	ID       RowID
 }
 
-// RowID tells rows apart: a hash of table and unique columns.
+// RowID distinguishes rows: a hash of table and unique columns.
 type RowID [16]byte
 
 // Rows starts to read after a position; nil: from the beginning.
@@ -76,7 +76,7 @@ func (r *Rows) Next(ctx context.Context) (*Row, error) {
 // Close ends the reading, so that the next table can be read.
 func (r *Rows) Close(ctx context.Context) error {
 	if r.result != nil {
-		_ = r.result.Close() // what it says, CLOSE says again
+		_ = r.result.Close() // CLOSE returns the same error
 	}
 	_, err := r.conn.Exec(ctx, "CLOSE postrider").ReadAll()
 	return postgres.Wrap(err, "read table %s", r.table.Name)

@@ -144,7 +144,7 @@ func (s *Snapshot) decide(now found, r *Record, system string, first bool) (deci
 	case again:
 		return create, nil
 	case now.exists():
-		return stream, nil // lost, which slot.Prepare says
+		return stream, nil // lost, which slot.Prepare reports
 	case !first, r != nil && r.Phase != Creating:
 		return 0, slot.Disappeared(s.parts.Need.Slot.Name, 0)
 	}

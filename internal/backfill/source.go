@@ -23,7 +23,7 @@ type Parts struct {
 	Postgres    postgres.Config
 	Need        slot.Requirements
 	Replication replication.Config
-	// Keys says which columns of a table its order may depend on.
+	// Keys returns the columns of a table that its order may depend on.
 	Keys   func(table string) KeyColumns
 	Limits Limits
 	Log    zerolog.Logger
@@ -112,7 +112,7 @@ type routed struct {
 	refusal error         // of the router
 }
 
-// next gives the next row from before the boundary, or io.EOF after the last. index numbers the
+// next returns the next row from before the boundary, or io.EOF after the last. index numbers the
 // rows.
 func (s *source) next(ctx context.Context, rows *Rows, to *router.Router,
 	index int64) (routed, error) {

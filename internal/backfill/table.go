@@ -28,8 +28,7 @@ type TableReader struct {
 	unique []key  // of a unique index, the id first: makes the order total
 }
 
-// InsteadNoData ends the advice of errors about a table that cannot be read, for those who read it
-// for a snapshot.
+// InsteadNoData ends the advice of errors about a table that cannot be read for a snapshot.
 const InsteadNoData = "; or set snapshot.mode = \"no_data\""
 
 // NewTableReader describes a table of a publication without its partitions that are among tables,
@@ -170,8 +169,8 @@ func where(filter, condition string) string {
 	return " WHERE " + and(filter, condition)
 }
 
-// Selection says which rows a Recovery looks for in the topics. Its zero value: all that the slot
-// cannot have delivered, as far as the slot still tells, else all.
+// Selection is which rows a Recovery looks for in the topics. Its zero value: all that the slot
+// cannot have delivered, as far as its catalog_xmin shows, else all.
 type Selection struct {
 	// FromXmin leaves out rows that were written by older transactions: with the catalog_xmin of a
 	// slot that was lost, none of those that it did not deliver.

@@ -54,7 +54,7 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 			"another process has recreated it, or advanced it: it begins at %s", to),
 		ConfirmedFlushLSN: from, Advanced: true,
 	}
-	// or what was observed is the new slot already, which knows nothing of the gap
+	// otherwise the observation is of the new slot already, which has nothing of the gap
 	if last.Slot.ConfirmedFlushLSN <= from {
 		lost.CatalogXmin = last.Slot.CatalogXmin
 	}
@@ -66,8 +66,8 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 	return lost
 }
 
-// countersTimeout bounds the wait for counters before 15: a reader asks for new ones and takes
-// stale ones after ten seconds.
+// countersTimeout bounds the wait for counters before 15, where a reader takes stale ones after
+// ten seconds.
 const (
 	countersTimeout  = 15 * time.Second
 	countersInterval = 20 * time.Millisecond

@@ -87,8 +87,7 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 	return blockers
 }
 
-// feedback is the older of the two xids that a standby has asked to keep; an age of zero: it has
-// not.
+// feedback is the older of the two xids that a standby retains; an age of zero: none.
 func (s slotAnswer) feedback() (xid string, age int64) {
 	if s.XminAge != nil {
 		xid, age = s.Xmin, *s.XminAge

@@ -18,7 +18,7 @@
 //   - observe.go      one observation of the server
 //   - sql.go          the statement of an observation, and the rights that it takes
 //   - answer.go       the server's answer to the statement
-//   - blockers.go     who keeps restart_lsn or catalog_xmin back
+//   - blockers.go     what holds restart_lsn or catalog_xmin back
 //   - metrics.go      the slot's series
 //
 // What follows from it, which is pure:

@@ -13,12 +13,12 @@ const (
 	// A load that has just begun, or ended, shows in the last minute first. Less than that is noise,
 	// or the images of whole pages that follow each checkpoint.
 	begun, over = 1.25, 0.5
-	// keepsUp is the part of what is written that a reader who has caught up confirms over 5 minutes.
+	// keepsUp is the part of the written WAL that a reader without a backlog confirms over 5
+	// minutes.
 	keepsUp = 0.9
 	// unsteady is what a steady rate may be off by.
 	unsteady = 0.1
-	// caughtUp is how much of the last writing a reader who has caught up may still have before it,
-	// in seconds.
+	// caughtUp is the largest backlog of a reader that has caught up, in seconds of writing.
 	caughtUp = 10
 )
 
@@ -275,13 +275,13 @@ func serverNow(o Observation) time.Time {
 	return o.Slot.ObservedAt.Add(o.Clock.Skew.Duration())
 }
 
-// never is an estimate without a time, and says why.
+// never is an estimate without a time, with the reason.
 func never(format string, args ...any) Estimate {
 	return Estimate{Assumption: fmt.Sprintf(format, args...)}
 }
 
-// estimate is one with times. What lies more than a century ahead does not happen, and a latest
-// time as far is left open.
+// estimate is one with times. What is more than a century ahead does not happen; such a latest
+// time stays open.
 func estimate(seconds, earliest, latest float64, format string, args ...any) Estimate {
 	const century = 100 * 365 * 86400
 	if seconds > century {

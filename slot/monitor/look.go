@@ -159,11 +159,11 @@ func (m *Monitor) publish(s slot.Status, problem error) {
 	switch {
 	case s.Active:
 		s.InactiveSince = time.Time{}
-	case !s.InactiveSince.IsZero(): // 17 and later say it
+	case !s.InactiveSince.IsZero(): // from 17 on
 	case !before.Active && !before.InactiveSince.IsZero():
 		s.InactiveSince = before.InactiveSince
 	default:
-		s.InactiveSince = s.ObservedAt.Add(m.ClockSkew()) // by the server's clock, as it would say it
+		s.InactiveSince = s.ObservedAt.Add(m.ClockSkew()) // by the server's clock
 	}
 	m.last = s
 	if problem != nil {
@@ -210,7 +210,7 @@ func (m *Monitor) logChanges(before, s slot.Status) {
 	}
 }
 
-// note keeps the positions and says why they are old.
+// note keeps the positions, with the reason why they are old.
 func (m *Monitor) note(err error) {
 	m.mu.Lock()
 	m.last.Error = err.Error()

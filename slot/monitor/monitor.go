@@ -54,13 +54,13 @@ type Monitor struct {
 	connected   time.Time // when the present connection was made
 	started     time.Time // when its server was started
 	observed    time.Time // when observe last succeeded
-	rights      *rights   // of the login; nil: not asked
+	rights      *rights   // of the login; nil: not read
 	readings    readings
 	seen        firstSeen
 	checkpoint  Checkpoint // the last one, as seen
 	clockRead   time.Time
 	missing     bool      // there was no slot when it was last looked for
-	unreachable bool      // the server could not be asked since the last Status
+	unreachable bool      // there was no answer since the last Status
 	idleSince   time.Time // when the look before this one began, if it found that no session streams
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
@@ -100,12 +100,12 @@ func (m *Monitor) Observation() Observation {
 	return o
 }
 
-// ClockSkew is the server's clock minus ours, as last measured: zero while they cannot be told
-// apart. It may be called from any goroutine, for each message.
+// ClockSkew is the server's clock minus ours, as last measured: zero within the error of
+// measurement. Safe for concurrent use, for each message.
 func (m *Monitor) ClockSkew() time.Duration { return time.Duration(m.skew.Load()) }
 
-// Status is the last observation, kept while the server cannot be asked: ObservedAt says how old
-// it is, Error why. It may be called from any goroutine.
+// Status is the last observation of the slot, kept while the server is away: ObservedAt is its
+// time, Error the reason. Safe for concurrent use.
 func (m *Monitor) Status() slot.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,12 +192,12 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 			if conn, err = m.afterLoss(ctx, conn, err); err != nil {
 				return err
 			}
-			if lived < reconnectMin { // or who ends each connection at once would get the next one at once
+			if lived < reconnectMin { // a server that ends each connection at once must wait for the next
 				postgres.Close(conn)
 				return errShortLived
 			}
 		case time.Since(m.connected) > m.renew:
-			// The server is to have one connection of ours, never two.
+			// The server never has two connections of the monitor.
 			postgres.CloseBoth(conn)
 			if conn, err = m.connect(ctx); errors.Is(err, postgres.ErrStarting) {
 				return &stoppingError{err}

@@ -50,7 +50,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	if at >= 0 {
 		all = slices.Delete(all, at, at+1)
 	}
-	for i := range all { // by the server's clock, where it does not say it itself as from 17 on
+	for i := range all { // by the server's clock; from 17 on it has the time itself
 		if s := &all[i]; s.Active {
 			s.InactiveSince = time.Time{}
 		} else if s.InactiveSince.IsZero() {

@@ -46,8 +46,7 @@ func (l outlook) latest(rate, after float64) float64 {
 	return latest + seenLate
 }
 
-// checkpointsKnown: a standby makes restartpoints of the primary's checkpoints, and those are not
-// told here.
+// checkpointsKnown is false on a standby, which makes restartpoints of the primary's checkpoints.
 func (l outlook) checkpointsKnown() bool { return l.Limit.Checkpoint != nil && !l.Server.Standby }
 
 func (l outlook) lastCheckpoint() checkpoint {

@@ -10,8 +10,7 @@ const (
 	// awayFor is how long no session has to read before that counts: a relay that reconnects is back
 	// by then.
 	awayFor = 10
-	// holdsFor is the age from which a transaction counts as one that holds restart_lsn. Those that
-	// end before do not matter.
+	// holdsFor is the age from which a transaction counts as a blocker of restart_lsn.
 	holdsFor = 30
 	// confirmsNothingFor is how long confirmed_flush_lsn may stand still.
 	confirmsNothingFor = 30
@@ -33,7 +32,7 @@ type pressure struct {
 	text    string
 }
 
-// reaches says whether the cause may be expected to last for so many seconds.
+// reaches reports whether the cause is expected to last for so many seconds.
 func (p pressure) reaches(seconds float64) bool {
 	return p.lasting || seconds <= foreseeable*p.lasted
 }
@@ -79,7 +78,7 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	return worst, found
 }
 
-// Works tells of a transaction that runs a statement at this moment, and may end with it.
+// Works reports whether a transaction runs a statement now, and may end with it.
 func (h Blocker) Works() bool {
 	return h.Kind == BlockerTransaction &&
 		(h.State == "active" || h.State == "fastpath function call")

@@ -123,19 +123,18 @@ type Distance struct {
 }
 
 const (
-	// growthWindow is compared with the one before it by the least lag in each: a reader who keeps up
-	// has caught up at least once in one.
+	// growthWindow is compared with the one before it by the least lag in each: a reader that keeps
+	// up catches up at least once in one.
 	growthWindow = 20 * time.Second
 	// growthWindows is how many of them are looked at.
 	growthWindows = 15
-	// behind is how much of the last writing a reader has to have before it to count as one who falls
-	// behind, in seconds.
+	// behind is the least backlog of a reader that falls behind, in seconds of writing.
 	behind = 10
-	// growthNoise is the part of what is written by which the least lag may grow between two windows
-	// of a reader who keeps up.
+	// growthNoise is the part of the written WAL by which the least lag may grow between two windows
+	// of a reader that keeps up.
 	growthNoise = 0.02
-	// stillNoise is WAL that a reader need not have confirmed: a server that is idle writes some, and
-	// says so late.
+	// stillNoise is WAL that a reader need not have confirmed: an idle server writes some, and
+	// reports it late.
 	stillNoise = 1 << 20
 )
 

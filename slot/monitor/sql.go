@@ -28,8 +28,7 @@ type rights struct {
 
 const refusalAge = 5 * time.Minute
 
-// without takes away one of what is asked for beyond what everybody may; false: nothing of that
-// was.
+// without removes one of the rights that the statement used; false: it used none.
 func (r rights) without(err error, volume int64) (rights, bool) {
 	r.refusedAt = time.Now()
 	switch {
@@ -54,7 +53,7 @@ func (r *rights) ask(ctx context.Context, conn *pgx.Conn) error {
 	return postgres.Wrap(err, "read what the monitor may ask for")
 }
 
-// notes say what is absent since the login may not ask for it.
+// notes are what is absent for want of a right.
 func (r rights) notes(user string, volume int64) []Note {
 	var notes []Note
 	grant := func(what string) string { return "GRANT " + what + " TO " + postgres.QuoteName(user) + ";" }

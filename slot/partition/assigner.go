@@ -47,7 +47,7 @@ type seenTable struct {
 	from pglogrepl.LSN // rows committed behind it are behind the look that saw it
 }
 
-// assigned says that rows of a relation belong to a table, or to none, from one commit to another.
+// assigned is the table of a relation's rows, or none, from one commit to another.
 type assigned struct {
 	table string // empty: none
 	link  string // by which it is a partition, where that was seen; it can go on with it
@@ -55,7 +55,7 @@ type assigned struct {
 	sight
 }
 
-// New makes an Assigner that knows nothing yet. slotName is the slot that is streamed.
+// New makes an Assigner. slotName is the slot that is streamed.
 func New(cfg replication.Config, slotName string, log zerolog.Logger) *Assigner {
 	return &Assigner{
 		slot: slotName, publication: cfg.Publication, tables: cfg.Tables, decisions: cfg.Assignments(),
@@ -155,7 +155,7 @@ func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn,
 	return e, before, err
 }
 
-// see records what evidence says of the outbox tables. a.mu is held.
+// see records what the evidence shows of the outbox tables. a.mu is held.
 func (a *Assigner) see(e *proof, before walPosition) {
 	a.onTimeline(before.timeline)
 	plain := len(e.Tables) == len(a.tables)

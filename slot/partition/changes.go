@@ -50,8 +50,8 @@ func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	return nil
 }
 
-// sight is how far something was seen: what commits up to a position, but for transactions that
-// were invisible to the one who looked.
+// sight is how far something was seen: what commits up to a position, without the transactions
+// that were invisible then.
 type sight struct {
 	to       pglogrepl.LSN
 	snapshot *slot.Snapshot

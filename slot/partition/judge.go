@@ -191,8 +191,8 @@ func (a *Assigner) otherTree(e *proof, t tableProof, i int) (belonging, string) 
 	return no, ""
 }
 
-// namedLike is named for a table whose schema was changed since, as by GRANT. The row says what
-// that was called: the relation has been in it all the time.
+// namedLike is named for a table whose schema was changed since, as by GRANT: the relation has
+// been in it all the time, and the row has its name of that time.
 func (e *proof) namedLike(n nameProof, rel *replication.Relation) bool {
 	r := e.Relation
 	return (e.steady(n.Class) || e.steady(n.Type)) && (e.steady(r.Class) || e.steady(r.Type)) &&
@@ -252,7 +252,7 @@ func (e *proof) nearest(table uint32, rel *replication.Relation) bool {
 	return false
 }
 
-// since says what has happened to a relation of which it is not known what it was.
+// since is what has happened to a relation, where its place at the time is not known.
 func (e *proof) since() string {
 	switch {
 	case e.Relation == nil:

@@ -12,8 +12,7 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// UnassignedError says that it is not known to which outbox table a row belongs, or whether to
-// any.
+// UnassignedError is for a row whose outbox table is not known.
 type UnassignedError struct {
 	Relation    string // schema-qualified, as it was when the row was written
 	OID         uint32
@@ -42,7 +41,7 @@ func (e *UnassignedError) Error() string {
 // Unwrap makes it replication.ErrUnassigned, which halts the relay.
 func (e *UnassignedError) Unwrap() error { return replication.ErrUnassigned }
 
-// Advice says what that means for the WAL, and what to type next.
+// Advice is what that means for the WAL, and what to do.
 func (e *UnassignedError) Advice() (wal, fix string) {
 	var b strings.Builder
 	b.WriteString("say in [replication] which table its rows belong to, then start again:\n")
