@@ -142,7 +142,7 @@ func warn(log zerolog.Logger, p *Publication) {
 
 // Verify reports whether the relay can read from a slot, in a database.
 func Verify(s Slot, database string) error {
-	problem := ""
+	var problem string
 	switch {
 	case s.Lost():
 		return s.lostError()

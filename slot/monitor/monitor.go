@@ -48,20 +48,20 @@ type Monitor struct {
 	log      zerolog.Logger
 	renew    time.Duration       // renewInterval
 	Assigner *partition.Assigner // shown the partitions once in a while; nil: there is none
-	presence *presence
+	*presence
 
 	// Of the goroutine in Run alone.
-	connected   time.Time // when the present connection was made
-	started     time.Time // when its server was started
-	observed    time.Time // when observe last succeeded
-	rights      *rights   // of the login; nil: not read
-	readings    readings
-	seen        firstSeen
-	checkpoint  Checkpoint // the last one, as seen
-	clockRead   time.Time
-	missing     bool      // there was no slot when it was last looked for
-	unreachable bool      // there was no answer since the last Status
-	idleSince   time.Time // when the look before this one began, if it found that no session streams
+	connected     time.Time // when the present connection was made
+	serverStarted time.Time
+	observed      time.Time // when observe last succeeded
+	rights        *rights   // of the login; nil: not read
+	readings      readings
+	seen          firstSeen
+	checkpoint    Checkpoint // the last one, as seen
+	clockRead     time.Time
+	missing       bool      // there was no slot when it was last looked for
+	unreachable   bool      // there was no answer since the last Status
+	idleSince     time.Time // when the look before this one began, if it found that no session streams
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
@@ -171,7 +171,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 		began := time.Now()
 		found, err := m.look(ctx, conn)
 		if err == nil {
-			m.answered(conn)
+			m.noteAnswer(conn)
 		}
 		if found == nil && err == nil {
 			began, found = m.stale(began)
@@ -269,7 +269,7 @@ const settings = `SELECT pg_catalog.pg_postmaster_start_time(),
 func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := postgres.Connect(ctx, m.postgres)
 	if err != nil {
-		m.presence.failed()
+		m.failed()
 		return nil, err
 	}
 	m.connected = time.Now()
@@ -283,12 +283,19 @@ func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 	}
 	if err != nil {
 		postgres.Close(conn)
-		m.presence.failed()
+		m.failed()
 		return nil, err
 	}
-	m.started = started
-	m.answered(conn)
+	m.serverStarted = started
+	m.noteAnswer(conn)
 	return conn, nil
+}
+
+// noteAnswer notes an answer of the server of conn.
+func (m *Monitor) noteAnswer(conn *pgx.Conn) {
+	if m.answered(m.serverStarted, onStandby(conn)) {
+		m.observed = time.Time{} // it may be another server
+	}
 }
 
 // stoppingError marks the end of a server that does not come back at once, unlike a single
