@@ -68,8 +68,8 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 // server decides: a session is not refused for it beforehand.
 func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	r, err := ReadRole(ctx, conn)
-	if err == nil && !r.Replicates() {
-		return NoRight(r.Name, nil)
+	if err == nil {
+		err = r.Verify(nil)
 	}
 	return err
 }
@@ -122,13 +122,16 @@ func WrongLevel(level string) error {
 	}
 }
 
-// NoRight is the error of a role that may not replicate. cause is the server's refusal, whose
-// words differ between versions; nil: nothing was tried.
-func NoRight(role string, cause error) error {
+// Verify reports a role that may not replicate. cause is the server's refusal, whose words differ
+// between versions; nil: nothing was tried.
+func (r Role) Verify(cause error) error {
+	if r.Replicates() {
+		return nil
+	}
 	return &Error{
-		Err: diagnosed("role "+role+" may not replicate", errors.Join(postgres.ErrPermission, cause)),
+		Err: diagnosed("role "+r.Name+" may not replicate", errors.Join(postgres.ErrPermission, cause)),
 		WAL: keptMaybe,
-		Fix: postgres.FixReplication(postgres.QuoteName(role)),
+		Fix: postgres.FixReplication(postgres.QuoteName(r.Name)),
 	}
 }
 
@@ -168,7 +171,7 @@ func RefusedStream(ctx context.Context, pg postgres.Config, name string, err err
 // has the same code.
 func denied(ctx context.Context, conn *pgx.Conn, err error) error {
 	if r, roleErr := ReadRole(ctx, conn); roleErr == nil && !r.Replicates() {
-		return NoRight(r.Name, err)
+		return r.Verify(err)
 	}
 	return &Error{
 		Err: postgres.Error(err), WAL: keptMaybe,

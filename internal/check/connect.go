@@ -38,7 +38,7 @@ func (c *serverCheck) role(ctx context.Context) error {
 	case r.Rds:
 		f.Observed = "member of rds_replication"
 	default:
-		f = ErrorFinding("role", user, slot.NoRight(user, nil))
+		f = ErrorFinding("role", user, r.Verify(nil))
 		f.Required = "REPLICATION"
 	}
 	c.add(f)

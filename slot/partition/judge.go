@@ -24,16 +24,8 @@ const (
 )
 
 func (v *verdict) known() bool {
-	sure := 0
-	for _, is := range v.is {
-		switch is {
-		case unknown:
-			return false
-		case yes:
-			sure++
-		}
-	}
-	return sure <= 1
+	first := slices.Index(v.is, yes)
+	return !slices.Contains(v.is, unknown) && (first < 0 || !slices.Contains(v.is[first+1:], yes))
 }
 
 func (v *verdict) table() string {
@@ -47,11 +39,10 @@ func (v *verdict) set(i int, is belonging, because string) { v.is[i], v.because[
 
 // only is yes for one table and no for all others; -1: no for all.
 func (v *verdict) only(i int) {
-	for j := range v.is {
-		v.set(j, no, "")
-	}
+	clear(v.is)
+	clear(v.because)
 	if i >= 0 {
-		v.set(i, yes, "")
+		v.is[i] = yes
 	}
 }
 
@@ -92,14 +83,17 @@ func (a *Assigner) goesOn(e *proof, row FirstRow) (table int, ok bool) {
 		if s.link == "" || row.LSN < s.from {
 			continue
 		}
-		parent := a.oids[s.table].oid
-		if up := slices.IndexFunc(e.Links,
-			func(l linkProof) bool { return l.Parent == parent }); up >= 0 &&
-			chainID(e.Links[:up+1]) == s.link {
+		up := e.up(a.oids[s.table].oid)
+		if up >= 0 && chainID(e.Links[:up+1]) == s.link {
 			return slices.Index(a.tables, s.table), true
 		}
 	}
 	return 0, false
+}
+
+// up is the index of the link to a table above the relation; -1: it is not above it.
+func (e *proof) up(table uint32) int {
+	return slices.IndexFunc(e.Links, func(l linkProof) bool { return l.Parent == table })
 }
 
 func (e *proof) pending() bool {
@@ -107,9 +101,9 @@ func (e *proof) pending() bool {
 }
 
 func chainID(links []linkProof) string {
-	ids := make([]string, len(links))
-	for i, l := range links {
-		ids[i] = l.ID
+	var ids []string
+	for _, l := range links {
+		ids = append(ids, l.ID)
 	}
 	return strings.Join(ids, "/")
 }
@@ -231,25 +225,16 @@ func (c columnProof) is(r replication.Column) bool {
 
 // below reports whether the relation has been below a table all the time.
 func (e *proof) below(table uint32) bool {
-	up := slices.IndexFunc(e.Links, func(l linkProof) bool { return l.Parent == table })
+	up := e.up(table)
 	return up >= 0 && e.linked(up+1)
 }
 
 // nearest reports whether the relation has been below a table all the time, with none between that
 // may have had the name of another outbox table.
 func (e *proof) nearest(table uint32, rel *replication.Relation) bool {
-	if !e.below(table) {
-		return false
-	}
-	for _, l := range e.Links {
-		if l.Parent == table {
-			return true
-		}
-		if !e.named(l.nameProof) && !e.namedLike(l.nameProof, rel) {
-			return false
-		}
-	}
-	return false
+	return e.below(table) && !slices.ContainsFunc(e.Links[:e.up(table)], func(l linkProof) bool {
+		return !e.named(l.nameProof) && !e.namedLike(l.nameProof, rel)
+	})
 }
 
 // since is what has happened to a relation, where its place at the time is not known.
