@@ -84,21 +84,21 @@ const (
 // Another process may still take it first. The session that creates a slot has it until that is
 // finished.
 func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
-	err := await(ctx, conn, freeInterval, `SELECT active OR confirmed_flush_lsn IS NULL FROM
+	return await(ctx, conn, fmt.Sprintf("slot %q", name), freeInterval, `SELECT active OR confirmed_flush_lsn IS NULL FROM
 		pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)
-	return postgres.Wrap(err, "wait for slot %q", name)
 }
 
 // AwaitUnlocked waits until no process has what TryLock takes, or ctx ends. The slot itself is
 // free, or absent, while a process copies the tables.
 func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
-	err := await(ctx, conn, unlockedInterval, `SELECT EXISTS (SELECT FROM
-		pg_catalog.pg_replication_slots WHERE slot_name = $1::name)`, lockName(name))
-	return postgres.Wrap(err, "wait for the snapshot of slot %q", name)
+	return await(ctx, conn, fmt.Sprintf("the snapshot of slot %q", name), unlockedInterval,
+		`SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1::name)`,
+		lockName(name))
 }
 
 // await polls until the answer is false, or there is none.
-func await(ctx context.Context, conn *pgx.Conn, interval time.Duration, sql, name string) error {
+func await(ctx context.Context, conn *pgx.Conn, what string, interval time.Duration,
+	sql, name string) error {
 	_, err := postgres.Poll(ctx, interval, 0, func() (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, freeTimeout)
 		defer cancel()
@@ -108,5 +108,8 @@ func await(ctx context.Context, conn *pgx.Conn, interval time.Duration, sql, nam
 		}
 		return !taken && err == nil, postgres.Error(err)
 	})
-	return err
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", what, err) // or the cause for which ctx has ended
+	}
+	return nil
 }

@@ -99,6 +99,9 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return postgres.Wrap(err, "wait for the server's counters, which are of %s",
-		written.UTC().Format(time.RFC3339))
+	if err != nil {
+		return fmt.Errorf("wait for the server's counters, which are of %s: %w",
+			written.UTC().Format(time.RFC3339), err)
+	}
+	return nil
 }
