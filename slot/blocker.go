@@ -45,7 +45,8 @@ WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 // findBlockers returns the transactions for which more conditions hold too. Subtransactions have
 // xids of their own, and so rows.
 func findBlockers(ctx context.Context, conn *pgx.Conn, more string) ([]blocker, error) {
-	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[blocker], selectBlockers+more, lasting)
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[blocker],
+		selectBlockers+more, lasting)
 	for i := range found {
 		found[i].Text = Printable(found[i].Text)
 	}

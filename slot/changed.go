@@ -113,7 +113,9 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 		return ""
 	case has(differs, func(d entry) bool { return d.Level < 0 }):
 		return "the row filter or column list of a partition was changed"
-	case has(old, func(o entry) bool { return o.Level == 0 && !o.Filtered && slices.Contains(now, o) }):
+	case has(old, func(o entry) bool {
+		return o.Level == 0 && !o.Filtered && slices.Contains(now, o)
+	}):
 		return "" // one entry is enough
 	case has(differs, func(d entry) bool { return d.Filtered }):
 		return "its row filter or column list was changed"

@@ -48,7 +48,8 @@ func canFailover(conn *pgx.Conn, cfg Config) error {
 		return &Error{
 			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17",
 				cfg.Name, ErrServer, v),
-			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
+			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy " +
+				"slots",
 		}
 	}
 	return nil
@@ -70,7 +71,8 @@ func CreateExporting(ctx context.Context, conn *pgconn.PgConn, sql *pgx.Conn, cf
 	var made pglogrepl.CreateReplicationSlotResult
 	if _, err = conn.Exec(ctx, timeout).ReadAll(); err == nil {
 		made, err = pglogrepl.CreateReplicationSlot(ctx, conn, postgres.QuoteName(cfg.Name), Plugin,
-			pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: action})
+			pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication,
+				SnapshotAction: action})
 	}
 	if err != nil {
 		return 0, "", createError(ctx, sql, cfg.Name, err)
@@ -86,7 +88,8 @@ func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, 
 	if err := errors.Join(cfg.Validate(), canFailover(conn, cfg)); err != nil {
 		return err
 	}
-	_, err := conn.Exec(ctx, `SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2)`, from, cfg.Name)
+	_, err := conn.Exec(ctx, `SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2)`,
+		from, cfg.Name)
 	if err != nil {
 		return fmt.Errorf("copy slot %q: %w", from, createError(ctx, conn, cfg.Name, err))
 	}
@@ -100,8 +103,8 @@ func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, 
 	defer postgres.Close(replication)
 	_, err = replication.Exec(ctx,
 		"ALTER_REPLICATION_SLOT "+postgres.QuoteName(cfg.Name)+" (FAILOVER true)").ReadAll()
-	return postgres.Wrap(commandError(ctx, conn, err, cfg.Name), "let standbys keep a copy of slot %q",
-		cfg.Name)
+	return postgres.Wrap(commandError(ctx, conn, err, cfg.Name),
+		"let standbys keep a copy of slot %q", cfg.Name)
 }
 
 // createError finds out, on a connection for SQL, why a slot could not be made.
@@ -153,7 +156,8 @@ func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 		if b.PID == nil || !b.Lasting {
 			continue
 		}
-		end := fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written", *b.PID)
+		end := fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written",
+			*b.PID)
 		if !strings.Contains(fix, end) { // its subtransactions are listed too
 			fix += end
 		}

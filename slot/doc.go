@@ -15,7 +15,7 @@
 //   - config.go       Config, the section [slot]
 //   - create.go       makes a slot, also with an exported snapshot or from another one
 //   - prepare.go      makes sure that slot and publication are there before a session
-//   - lock.go         Lock, the right to publish rows of the tables for a slot; waits for free slots
+//   - lock.go         Lock, the right to publish the tables for a slot; waits for free slots
 //
 // The tables:
 //

@@ -126,8 +126,8 @@ func selectEvidence(major int) string {
 
 const evidenceSQL = `
 WITH RECURSIVE publication AS (
-  SELECT p.oid, p.xmin AS written, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete,
-    p.pubtruncate
+  SELECT p.oid, p.xmin AS written, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate,
+    p.pubdelete, p.pubtruncate
   FROM pg_catalog.pg_publication p WHERE p.pubname = $1::text),
 wanted(n, oid, kind, persistence, toast, file) AS (
   SELECT w.n, c.oid, c.relkind, c.relpersistence, c.reltoastrelid, c.relfilenode
@@ -140,7 +140,8 @@ tree(n, oid, kind, persistence, toast, file, parent) AS (
   UNION ALL
   SELECT t.n, c.oid, c.relkind, c.relpersistence, c.reltoastrelid, c.relfilenode, t.oid
   FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid
-  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition WHERE t.kind = 'p'::"char"),
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  WHERE t.kind = 'p'::"char"),
 above(n, oid, level) AS (
   SELECT n, oid, 0 FROM wanted
   UNION ALL
@@ -158,7 +159,8 @@ entries(n, level, schema, relation, oid, xmin, moved, filtered) AS (
   WHERE NOT p.pubviaroot AND t.parent <> 0::pg_catalog.oid AND ({filtered}){schemas})
 SELECT pg_catalog.jsonb_build_object(
   'publication', (SELECT pg_catalog.jsonb_build_object('oid', p.oid::text::bigint,
-    'xmin', p.written::text::bigint, 'all', p.puballtables, 'root', p.pubviaroot, 'insert', p.pubinsert,
+    'xmin', p.written::text::bigint, 'all', p.puballtables, 'root', p.pubviaroot,
+    'insert', p.pubinsert,
     'update', p.pubupdate, 'delete', p.pubdelete, 'truncate', p.pubtruncate) FROM publication p),
   'tables', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', w.n,
     'oid', w.oid::text::bigint, 'kind', c.relkind::text, 'persistence', c.relpersistence::text,
@@ -246,6 +248,7 @@ func (l leaf) problem(publication, table string) *PublicationError {
 	}
 	return &PublicationError{
 		Publication: publication, Table: table, InTable: true, SQL: sql,
-		Problem: "has a partition whose rows never reach the WAL: " + l.Schema + "." + l.Name + " " + what,
+		Problem: "has a partition whose rows never reach the WAL: " + l.Schema + "." + l.Name +
+			" " + what,
 	}
 }

@@ -32,8 +32,8 @@ type TableGap struct {
 	Reason string // why they were not counted; empty: they were
 }
 
-// MeasureGap reads the size of the gap from the server. What cannot be read is left out, or has its
-// reason. It blocks for seconds at most. consented is as for MayRead.
+// MeasureGap reads the size of the gap from the server. What cannot be read is left out, or has
+// its reason. It blocks for seconds at most. consented is as for MayRead.
 func MeasureGap(ctx context.Context, conn *pgx.Conn, lost *LostError, tables []string,
 	consented bool) *Gap {
 	g := &Gap{From: lost.ConfirmedFlushLSN, FromXmin: lost.CatalogXmin}

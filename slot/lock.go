@@ -40,8 +40,8 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 	if err != nil {
 		return postgres.Error(err)
 	}
-	_, err = l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false, true)`,
-		lockName(slot))
+	_, err = l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false,
+		true)`, lockName(slot))
 	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
 		return &Error{
@@ -84,8 +84,9 @@ const (
 // Another process may still take it first. The session that creates a slot has it until that is
 // finished.
 func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
-	return await(ctx, conn, fmt.Sprintf("slot %q", name), freeInterval, `SELECT active OR confirmed_flush_lsn IS NULL FROM
-		pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)
+	return await(ctx, conn, fmt.Sprintf("slot %q", name), freeInterval,
+		`SELECT active OR confirmed_flush_lsn IS NULL
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)
 }
 
 // AwaitUnlocked waits until no process has what TryLock takes, or ctx ends. The slot itself is

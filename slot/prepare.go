@@ -155,7 +155,8 @@ func Verify(s Slot, database string) error {
 	case s.Temporary:
 		problem = "is temporary"
 	case s.TwoPhase:
-		problem = "decodes transactions when they are prepared, maybe to be rolled back later (two_phase)"
+		problem = "decodes transactions when they are prepared, maybe to be rolled back " +
+			"later (two_phase)"
 	case s.ConfirmedFlushLSN == 0:
 		return &Error{
 			Err: diagnosed(fmt.Sprintf("slot %q has no confirmed position: its creation is not finished",

@@ -97,7 +97,9 @@ func ReadPublication(ctx context.Context, conn *pgx.Conn, name string,
 func (p *Publication) ReadLSN() pglogrepl.LSN { return p.evidence.end }
 
 // Transactions bound what the read saw: all before xmin had ended, none from xmax on had begun.
-func (p *Publication) Transactions() (xmin, xmax uint64) { return p.evidence.xmin, p.evidence.xmax }
+func (p *Publication) Transactions() (xmin, xmax uint64) {
+	return p.evidence.xmin, p.evidence.xmax
+}
 
 func read(ctx context.Context, conn *pgx.Conn, name string,
 	tables []string) (*Publication, error) {
@@ -242,7 +244,8 @@ func (p *Publication) Problems() []*PublicationError {
 		if len(problems) > 0 {
 			fix = "postrider init   # makes table, publication and slot, and leaves alone what exists"
 		}
-		return append(problems, &PublicationError{Publication: p.Name, Problem: "does not exist", SQL: fix})
+		return append(problems,
+			&PublicationError{Publication: p.Name, Problem: "does not exist", SQL: fix})
 	}
 	add := func(table, problem, sql string) {
 		problems = append(problems,

@@ -31,11 +31,11 @@ ORDER BY a.attnum`
 func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.Relation, error) {
 	schema, name := SplitTable(table)
 	rel := &replication.Relation{Namespace: schema, Name: name}
-	columns, err := postgres.Collect(ctx, conn, func(row pgx.CollectableRow) (replication.Column, error) {
-		var c replication.Column
-		err := row.Scan(&rel.OID, &c.Name, &c.TypeOID, &c.TypeMod, &c.Key)
+	read := func(row pgx.CollectableRow) (c replication.Column, err error) {
+		err = row.Scan(&rel.OID, &c.Name, &c.TypeOID, &c.TypeMod, &c.Key)
 		return c, err
-	}, selectColumns, schema, name)
+	}
+	columns, err := postgres.Collect(ctx, conn, read, selectColumns, schema, name)
 	if err != nil {
 		return nil, fmt.Errorf("describe table %s: %w", table, err)
 	}
@@ -90,7 +90,8 @@ func WrittenSQL(value string) string {
 
 // HoldsTime reports whether a column is of a type that can be compared with a moment.
 func HoldsTime(c replication.Column) bool {
-	return slices.Contains([]uint32{pgtype.DateOID, pgtype.TimestampOID, pgtype.TimestamptzOID}, c.TypeOID)
+	return slices.Contains([]uint32{pgtype.DateOID, pgtype.TimestampOID, pgtype.TimestamptzOID},
+		c.TypeOID)
 }
 
 // pg_partition_tree would lock every partition. Nearest last: a partition that is configured

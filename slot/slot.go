@@ -69,7 +69,8 @@ type CatalogRow struct {
 func (r CatalogRow) Parse() Slot {
 	s := r.Slot
 	s.Name, s.CatalogXmin = r.Name, r.CatalogXmin
-	s.RestartLSN, s.ConfirmedFlushLSN = pglogrepl.LSN(r.RestartLSN), pglogrepl.LSN(r.ConfirmedFlushLSN)
+	s.RestartLSN = pglogrepl.LSN(r.RestartLSN)
+	s.ConfirmedFlushLSN = pglogrepl.LSN(r.ConfirmedFlushLSN)
 	return s
 }
 
@@ -198,7 +199,8 @@ func (s *Status) UnmarshalJSON(document []byte) error {
 	*s = Status{}
 	j := statusJSON{plain: (*plain)(s)}
 	err := json.Unmarshal(document, &j)
-	s.RestartLSN, s.ConfirmedFlushLSN = pglogrepl.LSN(j.RestartLSN), pglogrepl.LSN(j.ConfirmedFlushLSN)
+	s.RestartLSN = pglogrepl.LSN(j.RestartLSN)
+	s.ConfirmedFlushLSN = pglogrepl.LSN(j.ConfirmedFlushLSN)
 	s.CurrentWALLSN = pglogrepl.LSN(j.CurrentWALLSN)
 	return err
 }

@@ -106,10 +106,10 @@ const keptMeanwhile = "none is lost: the slot keeps what comes after its boundar
 	"every write, until the tables were read"
 
 // AwaitFinished blocks until every transaction that the snapshot of conn's transaction takes for
-// committed is so in pg_xact too, ten seconds at most, and returns the snapshot. Call it before the
-// first row is read: the snapshot of a new slot is made of the WAL, which has a commit earlier. A
-// row read in between looks like one of an aborted transaction, and its hint bits keep that: the
-// snapshot lacks it, and the slot never sends it.
+// committed is so in pg_xact too, ten seconds at most, and returns the snapshot. Call it before
+// the first row is read: the snapshot of a new slot is made of the WAL, which has a commit
+// earlier. A row read in between looks like one of an aborted transaction, and its hint bits keep
+// that: the snapshot lacks it, and the slot never sends it.
 func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	var seen *Snapshot
 	var finishing string // a transaction
@@ -157,7 +157,8 @@ type Snapshot struct {
 func ParseSnapshot(text string) (*Snapshot, error) {
 	var xids []uint32
 	_, behind, _ := strings.Cut(text, ":")
-	for one := range strings.FieldsFuncSeq(behind, func(r rune) bool { return r == ':' || r == ',' }) {
+	separator := func(r rune) bool { return r == ':' || r == ',' }
+	for one := range strings.FieldsFuncSeq(behind, separator) {
 		n, err := strconv.ParseUint(one, 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("%q is no snapshot: %w", text, err)

@@ -31,7 +31,7 @@
 //  4. The tables are read again when no transaction is left that may have committed before the
 //     consistent point and is not visible yet, as while a synchronous standby is away: the slot
 //     does not send it. The record has those that cannot have.
-//  5. The confirmed position of the slot is the consistent point until the phase of the record is complete.
+//  5. The confirmed position of the slot is the consistent point until the phase is complete.
 //
 // Not covered: a row that was deleted from the table after the consistent point and before it was
 // read, if an interruption came between; without one the exported snapshot still has it.

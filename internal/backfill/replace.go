@@ -86,7 +86,8 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 	return nil
 }
 
-// await tries until no transaction blocks it, and reports the blocking ones. Each try waits by itself.
+// await tries until no transaction blocks it, and reports the blocking ones. Each try waits by
+// itself.
 func (r *Recovery) await(ctx context.Context, try func() error) error {
 	for {
 		err := try()

@@ -31,7 +31,9 @@ type Snapshot struct {
 }
 
 // NewSnapshot makes a Snapshot. It belongs to one goroutine.
-func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot { return &Snapshot{cfg: cfg, parts: parts} }
+func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot {
+	return &Snapshot{cfg: cfg, parts: parts}
+}
 
 // Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot
 // if a snapshot is due and the configuration allows both. first: no session of this process has

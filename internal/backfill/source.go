@@ -220,7 +220,8 @@ func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
 }
 
 func begin(ctx context.Context, conn *pgx.Conn, more string) error {
-	_, err := conn.PgConn().Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+more).ReadAll()
+	_, err := conn.PgConn().Exec(ctx,
+		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+more).ReadAll()
 	return postgres.Wrap(err, "begin to read the tables")
 }
 

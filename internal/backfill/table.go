@@ -103,7 +103,8 @@ func (c *TableReader) probe(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func (c *TableReader) refuse(problem, fix string) error {
-	return &slot.Error{Err: fmt.Errorf("table %s %s: %w", c.Name, problem, slot.ErrNoSnapshot), Fix: fix}
+	return &slot.Error{Err: fmt.Errorf("table %s %s: %w", c.Name, problem, slot.ErrNoSnapshot),
+		Fix: fix}
 }
 
 // EstimateRows is what the planner expects, which takes the table's size on disk into account.

@@ -176,10 +176,10 @@ func setDefault(params map[string]string, key, value string) {
 }
 
 // pinned are the settings of every session, whatever the database, the role or the connection
-// string set. With this search_path a name without a schema is that of pg_catalog: an operator or a
-// function of the same name in public or in "$user" would run with the relay's rights. Parameters
-// of the startup packet do not do: some poolers refuse, others ignore those that they do not know.
-// TestConnect_PinsTheSession
+// string set. With this search_path a name without a schema is that of pg_catalog: an operator or
+// a function of the same name in public or in "$user" would run with the relay's rights.
+// Parameters of the startup packet do not do: some poolers refuse, others ignore those that they
+// do not know. TestConnect_PinsTheSession
 const pinned = `SET quote_all_identifiers = off;
 SET search_path = pg_catalog, pg_temp;
 SET client_encoding = 'UTF8';

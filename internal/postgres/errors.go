@@ -139,8 +139,9 @@ func as[E error](err error) bool {
 	return ok
 }
 
-// parseReasons maps the beginning of the driver's reason for refusing a connection string to a text
-// of ours: the driver quotes what it cannot read, and that may be a password in the wrong place.
+// parseReasons maps the beginning of the driver's reason for refusing a connection string to a
+// text of ours: the driver quotes what it cannot read, and that may be a password in the wrong
+// place.
 var parseReasons = [][2]string{
 	{"failed to parse as URL", "it is not a valid URL; write special characters of user and " +
 		"password percent-encoded, / as %2F"},

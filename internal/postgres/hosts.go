@@ -29,10 +29,10 @@ func severalHosts(targets []*pgconn.FallbackConfig) bool {
 
 func samePlace(a, b *pgconn.FallbackConfig) bool { return a.Host == b.Host && a.Port == b.Port }
 
-// refuseDowngrade replaces the two attempts, with TLS and without, by which the driver expresses the
-// modes prefer (the default) and allow, by one with sslmode=verify-full. Without it a connection
-// silently has no encryption where the server refuses it; sslmode=disable asks for that. Sockets
-// and loopback addresses keep both.
+// refuseDowngrade replaces the two attempts, with TLS and without, by which the driver expresses
+// the modes prefer (the default) and allow, by one with sslmode=verify-full. Without it a
+// connection silently has no encryption where the server refuses it; sslmode=disable asks for
+// that. Sockets and loopback addresses keep both.
 func refuseDowngrade(targets []*pgconn.FallbackConfig) []*pgconn.FallbackConfig {
 	var kept []*pgconn.FallbackConfig
 	for i := 0; i < len(targets); i++ {

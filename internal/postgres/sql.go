@@ -41,7 +41,8 @@ func SetTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duratio
 }
 
 // One returns the only column of the only row of a query. The error may be pgx.ErrNoRows.
-func One[T any](ctx context.Context, conn *pgx.Conn, sql string, args ...any) (value T, err error) {
+func One[T any](ctx context.Context, conn *pgx.Conn, sql string, args ...any) (value T,
+	err error) {
 	err = conn.QueryRow(ctx, sql, args...).Scan(&value)
 	return value, err
 }

@@ -65,12 +65,14 @@ type asked struct {
 
 func ask(ctx context.Context, conn *pgx.Conn, r rights, name string, volume int64) (asked, error) {
 	a := asked{before: time.Now()}
-	document, err := postgres.One[[]byte](ctx, conn, observeSQL(postgres.Major(conn), r, volume), name)
+	document, err := postgres.One[[]byte](ctx, conn,
+		observeSQL(postgres.Major(conn), r, volume), name)
 	if err != nil {
 		return asked{}, fmt.Errorf("observe the server: %w", postgres.Error(err))
 	}
 	a.after = time.Now()
-	return a, postgres.Wrap(json.Unmarshal(document, &a.answer), "observe the server: read its answer")
+	return a, postgres.Wrap(json.Unmarshal(document, &a.answer),
+		"observe the server: read its answer")
 }
 
 // clock compares the server's clock at both ends of its work with ours at both ends of the wait.

@@ -22,8 +22,9 @@ const (
 	caughtUp = 10
 )
 
-// forecast makes the Forecast of an observation, from nothing else. Each Estimate has its reason in
-// words. docs/decisions/0013-forecast-of-loss.md has the rules, and the errors on real servers.
+// forecast makes the Forecast of an observation, from nothing else. Each Estimate has its reason
+// in words. docs/decisions/0013-forecast-of-loss.md has the rules, and the errors on real
+// servers.
 func forecast(o Observation) Forecast {
 	f := Forecast{Loss: forecastLoss(o), CatchUp: forecastCatchUp(o)}
 	wal, _ := walRate(o.Rates)
@@ -91,8 +92,8 @@ func lossByLimit(o Observation) Estimate {
 
 const unwatched = "not known yet: WAL has to be watched for 30 seconds first"
 
-// unforeseen is why it is not known whether the pressure lasts until a bound is passed, in seconds;
-// empty: it is expected to.
+// unforeseen is why it is not known whether the pressure lasts until a bound is passed, in
+// seconds; empty: it is expected to.
 func (o Observation) unforeseen(p pressure, pressed bool, wal written, passed float64,
 	what, bound string) string {
 	switch {

@@ -55,9 +55,9 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 }
 
 // stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then,
-// have found that no session streams: a relay that still waits has a connection that the server has
-// closed, which the network may report late or never. One look alone may come between the end of a
-// stream and the report of it.
+// have found that no session streams: a relay that still waits has a connection that the server
+// has closed, which the network may report late or never. One look alone may come between the end
+// of a stream and the report of it.
 func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
 	then, m.idleSince = m.idleSince, began

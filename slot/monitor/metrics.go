@@ -64,7 +64,8 @@ func exportServer(m *metrics.Set, o Observation) {
 	m.SlotOldestBlocker.Replace(oldest...)
 	var spilled, spills, streamed, decoded *int64 // nil: of a slot that was never read from
 	if d := o.Decoding; d != nil {
-		spilled, spills, streamed, decoded = &d.SpillBytes, &d.SpillTransactions, &d.StreamBytes, &d.TotalBytes
+		spilled, spills = &d.SpillBytes, &d.SpillTransactions
+		streamed, decoded = &d.StreamBytes, &d.TotalBytes
 	}
 	set(m.SlotSpillBytes, spilled)
 	set(m.SlotSpillTransactions, spills)

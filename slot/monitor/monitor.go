@@ -61,7 +61,7 @@ type Monitor struct {
 	clockRead     time.Time
 	missing       bool      // there was no slot when it was last looked for
 	unreachable   bool      // there was no answer since the last Status
-	idleSince     time.Time // when the look before this one began, if it found that no session streams
+	idleSince     time.Time // begin of the look before this one, if that saw no stream
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 

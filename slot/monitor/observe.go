@@ -23,8 +23,8 @@ const (
 // untilObserved is the time until the server is to be observed again.
 func (m *Monitor) untilObserved() time.Duration { return m.cfg.Interval - time.Since(m.observed) }
 
-// observe observes the server, and returns the status of the slot. After an error the Observation is
-// the old one, but for a slot that does not exist.
+// observe observes the server, and returns the status of the slot. After an error the Observation
+// is the old one, but for a slot that does not exist.
 func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, error) {
 	a, err := m.ask(ctx, conn)
 	if err != nil {

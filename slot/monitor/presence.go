@@ -57,9 +57,9 @@ func (p *presence) Returns() int {
 	return p.returns
 }
 
-// AwaitReturn waits until Returns is more than returns, or ctx ends. The monitor's connection holds up
-// no shutdown: the server ends it at once and refuses the next one. One that is accepted shows that
-// the shutdown, or the recovery from a crash, is over.
+// AwaitReturn waits until Returns is more than returns, or ctx ends. The monitor's connection
+// holds up no shutdown: the server ends it at once and refuses the next one. One that is accepted
+// shows that the shutdown, or the recovery from a crash, is over.
 func (p *presence) AwaitReturn(ctx context.Context, returns int) error {
 	for {
 		p.mu.Lock()

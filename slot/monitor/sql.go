@@ -56,13 +56,17 @@ func (r *rights) ask(ctx context.Context, conn *pgx.Conn) error {
 // notes are what is absent for want of a right.
 func (r rights) notes(user string, volume int64) []Note {
 	var notes []Note
-	grant := func(what string) string { return "GRANT " + what + " TO " + postgres.QuoteName(user) + ";" }
+	grant := func(what string) string {
+		return "GRANT " + what + " TO " + postgres.QuoteName(user) + ";"
+	}
 	without := func(value, function, refused, so, right string) {
 		if refused != "" {
-			notes = append(notes, Note{value, "the server refuses " + function + ", so " + so + ": " + refused})
+			notes = append(notes, Note{value, "the server refuses " + function + ", so " + so +
+				": " + refused})
 			return
 		}
-		notes = append(notes, Note{value, function + " may not be called, so " + so + ": " + grant(right)})
+		notes = append(notes, Note{value, function + " may not be called, so " + so + ": " +
+			grant(right)})
 	}
 	if !r.checkpoint {
 		without("checkpoint", "pg_control_checkpoint()", r.checkpointRefused,
@@ -102,9 +106,11 @@ func observeSQL(major int, r rights, volume int64) string {
 		`'limit', pg_catalog.jsonb_build_object(
 			'max_slot_wal_keep_size', ` + bytes("max_slot_wal_keep_size") + `,
 			'wal_keep_size', ` + bytes("wal_keep_size") + `, 'max_wal_size', ` + bytes("max_wal_size") + `,
-			'segment_size', ` + bytes("wal_segment_size") + `, 'shared_buffers', ` + bytes("shared_buffers") + `,
+			'segment_size', ` + bytes("wal_segment_size") + `,
+			'shared_buffers', ` + bytes("shared_buffers") + `,
 			'checkpoint_timeout_seconds', ` + seconds("checkpoint_timeout") + `,
-			'checkpoint_completion_target', pg_catalog.current_setting('checkpoint_completion_target')::float8,
+			'checkpoint_completion_target',
+				pg_catalog.current_setting('checkpoint_completion_target')::float8,
 			'idle_replication_slot_timeout_seconds', ` + seconds("idle_replication_slot_timeout") + `)`,
 		`'synchronized_standby_slots', pg_catalog.current_setting('synchronized_standby_slots', true)`,
 		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object(
@@ -143,8 +149,9 @@ const timeline = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
 	ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()),
 	8))::bit(32)::int END`
 
-// Every role sees the locks of transactions on their own ids, unlike pg_stat_activity.backend_xid. A
-// transaction with subtransactions has several; the oldest is its own.
+// Every role sees the locks of transactions on their own ids, unlike
+// pg_stat_activity.backend_xid. A transaction with subtransactions has several; the oldest is its
+// own.
 const transactionsSQL = `
 	SELECT l.pid, (pg_catalog.array_agg(l.transactionid::text
 			ORDER BY pg_catalog.age(l.transactionid) DESC))[1] AS xid,
@@ -153,13 +160,16 @@ const transactionsSQL = `
 		pg_catalog.max(a.datname::text) AS database, pg_catalog.max(a.state) AS state,
 		pg_catalog.max(a.xact_start) AS since
 	FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
-	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT ` + mostBlockers
+	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+		AND l.pid IS NOT NULL
+	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC
+	LIMIT ` + mostBlockers
 
 const preparedSQL = `
 	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age,
 		p.owner::text AS "user", p.database::text AS database, p.prepared AS since
-	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT ` + mostBlockers
+	FROM pg_catalog.pg_prepared_xacts p
+	ORDER BY pg_catalog.age(p.transaction) DESC LIMIT ` + mostBlockers
 
 // A standby that streams without a slot holds catalog_xmin back by its walsender.
 const feedbackSQL = `

@@ -30,8 +30,9 @@ SELECT EXISTS (SELECT FROM l t JOIN l s ON s.virtualtransaction = t.virtualtrans
 
 // AwaitChanges blocks until the catalogs show what a decoded transaction has done to tables, two
 // seconds at most. It is decoded as soon as its commit is written, and may be invisible for long
-// while it waits for a synchronous standby. One that only wrote rows is not waited for: the standby
-// may be the caller. xid is without its epoch, as the stream has it; zero: nothing is waited for.
+// while it waits for a synchronous standby. One that only wrote rows is not waited for: the
+// standby may be the caller. xid is without its epoch, as the stream has it; zero: nothing is
+// waited for.
 func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	if xid == 0 {
 		return nil

@@ -28,14 +28,16 @@ const (
 // selectTree avoids pg_partition_tree, which locks every partition. Parameters: slot, OIDs.
 var selectTree = `
 WITH RECURSIVE horizon(age, confirmed) AS (
-  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots r
-  WHERE r.slot_name = $1::pg_catalog.name),
+  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM
+  pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
 tree(root, oid, depth, id, steady) AS (
-  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS w(oid)
+  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true
+  FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS w(oid)
   UNION ALL
   SELECT tree.root, i.inhrelid, tree.depth + 1,
     pg_catalog.concat(i.xmin::pg_catalog.text, CASE WHEN tree.depth > 0 THEN '/' END, tree.id),
-    tree.steady AND NOT i.inhdetachpending AND (` + old("i.xmin") + ` OR ` + born("i.xmin", "i.inhrelid") + `)
+    tree.steady AND NOT i.inhdetachpending
+    AND (` + old("i.xmin") + ` OR ` + born("i.xmin", "i.inhrelid") + `)
     -- nor may one between have had the name of another outbox table
     AND (tree.depth = 0 OR coalesce((SELECT ` + born("p.xmin", "p.oid") + `
         OR ` + old("p.xmin") + ` AND ` + old("s.xmin") + `

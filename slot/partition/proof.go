@@ -108,8 +108,10 @@ func born(xmin, table string) string {
 
 // nameColumns is SQL for a nameProof of the pg_class row c.
 var nameColumns = `
-  'class', pg_catalog.json_build_object('age', pg_catalog.age(c.xmin), 'born', ` + born("c.xmin", "c.oid") + `),
-  'type', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(y.xmin), 'born', ` + born("y.xmin", "c.oid") + `)
+  'class', pg_catalog.json_build_object('age', pg_catalog.age(c.xmin),
+    'born', ` + born("c.xmin", "c.oid") + `),
+  'type', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(y.xmin),
+    'born', ` + born("y.xmin", "c.oid") + `)
     FROM pg_catalog.pg_type y WHERE y.oid = c.reltype),
   'name', c.relname, 'namespace_oid', c.relnamespace::pg_catalog.int8,
   'namespace', (SELECT s.nspname FROM pg_catalog.pg_namespace s WHERE s.oid = c.relnamespace),
@@ -119,7 +121,8 @@ var nameColumns = `
 // columnAges is SQL for the ages of the columns of the pg_class row c.
 var columnAges = `(SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
     'age', pg_catalog.age(a.xmin), 'born', ` + born("a.xmin", "c.oid") + `))
-    FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)`
+    FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+      AND NOT a.attisdropped)`
 
 // linkColumns are those of up, of the pg_inherits row i.
 var linkColumns = `i.inhrelid, i.inhparent, ` + born("i.xmin", "i.inhrelid") + `,
@@ -142,20 +145,21 @@ const schemaMembership = `(SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publ
 var selectProof = `
 WITH RECURSIVE up(depth, child, parent, born, age, id, pending) AS (
   SELECT 1, ` + linkColumns + `
-  FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  FROM pg_catalog.pg_inherits i
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
   WHERE i.inhrelid = $5::pg_catalog.oid
   UNION ALL
   SELECT up.depth + 1, ` + linkColumns + `
   FROM up JOIN pg_catalog.pg_inherits i ON i.inhrelid = up.parent
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition),
 slot AS (
-  SELECT pg_catalog.age(r.catalog_xmin) AS horizon, r.confirmed_flush_lsn::pg_catalog.text AS confirmed,
-    r.restart_lsn::pg_catalog.text AS kept
+  SELECT pg_catalog.age(r.catalog_xmin) AS horizon,
+    r.confirmed_flush_lsn::pg_catalog.text AS confirmed, r.restart_lsn::pg_catalog.text AS kept
   FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
 wanted AS (
   SELECT w.n, c.oid
-  FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]), pg_catalog.unnest($4::pg_catalog.name[]))
-    WITH ORDINALITY AS w(nspname, relname, n)
+  FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]),
+    pg_catalog.unnest($4::pg_catalog.name[])) WITH ORDINALITY AS w(nspname, relname, n)
   JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
   JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = w.relname)
 SELECT pg_catalog.json_build_object(
@@ -170,7 +174,8 @@ SELECT pg_catalog.json_build_object(
       'n', w.n, 'oid', c.oid::pg_catalog.int8, 'kind', c.relkind, ` + nameColumns + `,
       'member', EXISTS ` + membership("") + `,
       'membership_age', coalesce(` + membership("pg_catalog.age(m.xmin)") + `, SCHEMA_MEMBERSHIP),
-      'column_list', ` + membership("pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL") + `,
+      'column_list', ` +
+	membership("pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL") + `,
       'columns', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
           'type', a.atttypid::pg_catalog.int8, 'mod', a.atttypmod, 'dropped', a.attisdropped,
           'generated', a.attgenerated <> '', 'age', pg_catalog.age(a.xmin)))
@@ -184,7 +189,8 @@ SELECT pg_catalog.json_build_object(
       'link', pg_catalog.json_build_object('age', up.age, 'born', up.born), 'id', up.id,
       'pending', up.pending, ` + nameColumns + `) ORDER BY up.depth), '[]')
     FROM up JOIN pg_catalog.pg_class c ON c.oid = up.parent),
-  'members', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(` + nameColumns + `)), '[]')
+  'members',
+    (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(` + nameColumns + `)), '[]')
     FROM pg_catalog.pg_publication_rel m JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid
     JOIN pg_catalog.pg_class c ON c.oid = m.prrelid
     WHERE p.pubname = $2::pg_catalog.name AND c.oid <> $5::pg_catalog.oid
