@@ -92,7 +92,7 @@ var waits = map[string]string{
 	"slot/monitor.Monitor.ask":                    "no wait: one turn for each right that is refused, and there are a few",
 	"slot/monitor.Monitor.watch":                  "slot.check_interval or monitor.interval; a connection that does not live for 250 ms ends it (TestTurns_TheMonitorDoesNotSpin)",
 	"slot/monitor.listen":                         "one turn for each notification",
-	"slot/monitor.presence.beyond":                "one turn for each connection of Monitor.Run that finds the server back",
+	"slot/monitor.presence.AwaitReturn":           "one turn for each connection of Monitor.Run that finds the server back",
 }
 
 func TestLoops_EachSaysWhatSpacesItsTurns(t *testing.T) {

@@ -26,9 +26,8 @@ type blocker struct {
 	Lasting  bool // seen to be older than lasting: it may not end by itself
 }
 
-// selectBlockers takes lasting. Any role may see pg_locks and prepared transactions; the names
-// need no special right either, since when a session's transaction is open takes
-// pg_read_all_stats.
+// selectBlockers has the parameter lasting. It works for any role; only the beginning of another
+// session's transaction needs pg_read_all_stats.
 const selectBlockers = `
 SELECT l.transactionid::text, l.pid, p.gid, coalesce(p.database::text, ''), CASE
     WHEN l.pid IS NULL THEN pg_catalog.concat('prepared transaction ',
@@ -46,33 +45,20 @@ WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 // findBlockers returns the transactions for which more conditions hold too. Subtransactions have
 // xids of their own, and so rows.
 func findBlockers(ctx context.Context, conn *pgx.Conn, more string) ([]blocker, error) {
-	rows, err := conn.Query(ctx, selectBlockers+more, lasting)
-	if err != nil {
-		return nil, postgres.Error(err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blocker])
-	if err != nil {
-		return nil, postgres.Error(err)
-	}
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[blocker],
+		selectBlockers+more, lasting)
 	for i := range found {
 		found[i].Text = Printable(found[i].Text)
 	}
-	return found, nil
+	return found, err
 }
 
-// distinct leaves out the subtransactions.
-func distinct(blockers []blocker) (ones []blocker) {
-	for _, b := range blockers {
-		if !slices.ContainsFunc(ones, func(one blocker) bool { return one.Text == b.Text }) {
-			ones = append(ones, b)
-		}
-	}
-	return ones
-}
-
+// namesOf names each once, whatever subtransactions it has.
 func namesOf(blockers []blocker) (names []string) {
-	for _, b := range distinct(blockers) {
-		names = append(names, b.Text)
+	for _, b := range blockers {
+		if !slices.Contains(names, b.Text) {
+			names = append(names, b.Text)
+		}
 	}
 	return names
 }

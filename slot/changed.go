@@ -73,8 +73,7 @@ func (p *Publication) AlteredSince(before *Publication) []Alteration {
 		}
 		if now.schemaAltered(was, is.N) {
 			add(is.N, "schema of the table altered, and its owner and rights are the same: if it had "+
-				"another name for a moment, "+
-				"rows inserted then into another table of this name are not sent")
+				"another name for a moment, rows inserted then into another table of this name are not sent")
 		}
 	}
 	for oid, is := range now.storage {
@@ -84,14 +83,13 @@ func (p *Publication) AlteredSince(before *Publication) []Alteration {
 		}
 		if is.toast == 0 || was.toast != is.toast && now.reshaped(before.evidence, is.n) {
 			add(is.n, "files of the table replaced, as by VACUUM FULL, CLUSTER or TRUNCATE, or by a "+
-				"change of its columns: "+
-				"if it was unlogged for a moment, rows inserted then are not sent")
+				"change of its columns: if it was unlogged for a moment, rows inserted then are not sent")
 		}
 	}
 	return found
 }
 
-// changedSince says what has changed that decides whether inserted rows of a table are sent;
+// changedSince returns what has changed that decides whether inserted rows of a table are sent;
 // empty: they came all the time.
 func (e *evidence) changedSince(before *evidence, n int) string {
 	was, is := before.Publication, e.Publication
@@ -116,8 +114,7 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 	case has(differs, func(d entry) bool { return d.Level < 0 }):
 		return "the row filter or column list of a partition was changed"
 	case has(old, func(o entry) bool {
-		return o.Level == 0 && !o.Filtered && slices.Contains(now,
-			o)
+		return o.Level == 0 && !o.Filtered && slices.Contains(now, o)
 	}):
 		return "" // one entry is enough
 	case has(differs, func(d entry) bool { return d.Filtered }):
@@ -132,9 +129,9 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 	return "schema " + differs[0].Schema + " was taken out of the publication and added again"
 }
 
-// renamed reports whether a table that is published by itself was called otherwise for a moment,
-// or was in another schema. Its row type in pg_type tells, which a change of the owner writes too;
-// that also writes the TOAST table, and pg_shdepend unless the owner is the first superuser.
+// renamed reports whether a table that is published by itself had another name or schema for a
+// moment. That writes its row in pg_type. So does a new owner, which also writes the TOAST table,
+// and pg_shdepend unless the owner is the first superuser.
 func (e *evidence) renamed(before *evidence, n int) bool {
 	was, is := before.table(n), e.table(n)
 	given := is.Given || was.Owner != is.Owner && is.Owner == firstSuperuser
@@ -192,20 +189,17 @@ func (e *evidence) rewrittenSince(ctx context.Context, conn *pgx.Conn,
 // reshaped reports whether the columns of a table have changed in a way that makes PostgreSQL
 // write its rows, and those of its partitions, again.
 func (e *evidence) reshaped(before *evidence, n int) bool {
-	for _, now := range e.table(n).Columns {
-		at := slices.IndexFunc(before.table(n).
-			Columns, func(was columnRow) bool { return was.Number == now.Number })
-		if at < 0 || !now.Dropped && before.table(n).Columns[at] != now {
-			return true
-		}
-	}
-	return false
+	was := before.table(n).Columns
+	return slices.ContainsFunc(e.table(n).Columns, func(now columnRow) bool {
+		at := slices.IndexFunc(was, func(was columnRow) bool { return was.Number == now.Number })
+		return at < 0 || !now.Dropped && was[at] != now
+	})
 }
 
-// The entry of a TOAST table in pg_depend is written when it is made, by CREATE TABLE or by an
-// ALTER TABLE that rewrites the table. What changes a column writes the column in the same
-// transaction. A partition that is rewritten before it is attached for the first time holds no
-// rows of the outbox yet. $2 says of which tables it is known without that.
+// CREATE TABLE and an ALTER TABLE that rewrites the table write the entry of its TOAST table in
+// pg_depend. A change of a column writes the column in the same transaction. A partition that is
+// rewritten before it is first attached has no rows of the outbox. $2 marks the tables that are
+// known.
 const selectRewritten = `
 SELECT c.oid, ns.nspname::text || '.' || c.relname::text
 FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::boolean[])) AS w(oid, known)
@@ -221,33 +215,23 @@ WHERE w.known OR pg_catalog.age(d.xmin) >= 0 AND pg_catalog.age(d.xmin) <=
   pg_catalog.age(d.xmin))
 ORDER BY 2`
 
-// rewritten names the known ones, and finds those among the others that a transaction from xid on
-// has rewritten, and not to change a column. By age, since numbers of transactions wrap around;
-// one that is negative is of a row that was frozen half of them ago.
+// rewritten names the known tables, and those of the others that a transaction from xid on has
+// rewritten without changing a column. It compares ages, since xids wrap around; a negative age is
+// that of a row that was frozen long ago.
 func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others []uint32,
 	xid uint32) ([]rewritten, error) {
 	oids := slices.Concat(known, others)
 	if len(oids) == 0 {
 		return nil, nil
 	}
-	is := make([]bool, len(oids))
-	for i := range known {
-		is[i] = true
-	}
-	var found []rewritten
-	rows, err := conn.Query(ctx, selectRewritten, oids, is, strconv.FormatUint(uint64(xid), 10))
-	if err == nil {
+	is := slices.Concat(slices.Repeat([]bool{true}, len(known)), make([]bool, len(others)))
+	found, err := postgres.Collect(ctx, conn, func(row pgx.CollectableRow) (r rewritten, err error) {
 		var oid uint32
-		var name string
-		_, err = pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
-			found = append(found, rewritten{e.storage[oid].n, name})
-			return nil
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look at what was rewritten: %w", postgres.Error(err))
-	}
-	return found, nil
+		err = row.Scan(&oid, &r.name)
+		r.n = e.storage[oid].n
+		return r, err
+	}, selectRewritten, oids, is, strconv.FormatUint(uint64(xid), 10))
+	return found, postgres.Wrap(err, "look at what was rewritten")
 }
 
 // within reports whether a transaction is from or later, and before to. They wrap around.
@@ -274,9 +258,9 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_n
     WHERE s.slot_name = $1::text AND o.slot_name <> s.slot_name)`
 
 // NewerThan names what was created or altered after the slot's catalog horizon: the publication,
-// what brings the tables into it, or their storage. Rows committed before such a change and not
-// confirmed yet may not be sent, or end the stream with an error. What is older has been so for
-// all rows that the slot can still send.
+// what brings the tables into it, or their storage. Rows that were committed before such a change
+// may not be sent, or end the stream with an error. Older things hold for every row that is still
+// sent.
 func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Newer, error) {
 	e, found := p.evidence, Newer{xmin: s.CatalogXmin}
 	if !p.Exists || s.CatalogXmin == 0 {
@@ -310,9 +294,6 @@ func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Ne
 	if found.What = slices.Compact(found.What); err != nil || len(found.What) == 0 {
 		return found, err
 	}
-	if err := conn.QueryRow(ctx, selectUnused, s.Name).Scan(&found.Unused); err != nil {
-		return found, fmt.Errorf("compare publication %q and slot %q: %w", p.Name, s.Name,
-			postgres.Error(err))
-	}
-	return found, nil
+	found.Unused, err = postgres.One[bool](ctx, conn, selectUnused, s.Name)
+	return found, postgres.Wrap(err, "compare publication %q and slot %q", p.Name, s.Name)
 }

@@ -19,7 +19,7 @@ type Config struct {
 	CheckInterval time.Duration `toml:"check_interval"`
 }
 
-// DefaultConfig returns the defaults; config.example.toml gives the reasons.
+// DefaultConfig returns the defaults; config.example.toml has the reasons.
 func DefaultConfig() Config {
 	return Config{Name: "postrider", Create: true, CheckInterval: 3 * time.Second}
 }

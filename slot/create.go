@@ -15,14 +15,14 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// The server waits, before a slot exists, for every transaction that was writing when the creation
-// began. This bounds the wait for each of them, so that a creation that is cancelled does not
-// linger on the server for longer. statement_timeout would not end that wait.
+// The server creates a slot when every transaction that was writing has ended. This bounds the
+// wait for each, so that a cancelled creation does not linger on the server; statement_timeout
+// does not end that wait.
 const createLockTimeout = 10 * time.Second
 
-// Create makes a logical slot. Every transaction that commits afterwards is delivered; none that
-// committed before is. It blocks while older transactions are still writing: ErrBlocked names them
-// after ten seconds, and the call can be repeated.
+// Create makes a logical slot, which delivers every transaction that commits afterwards, and no
+// other. It blocks while older transactions are writing: ErrBlocked names them after two seconds
+// for each, and the call can be repeated.
 func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
 	return CreateWithin(ctx, conn, cfg, lasting)
 }
@@ -30,10 +30,7 @@ func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
 // CreateWithin is Create with another limit for the wait for each older transaction.
 func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config,
 	wait time.Duration) (Slot, error) {
-	if err := cfg.Validate(); err != nil {
-		return Slot{}, err
-	}
-	if err := canFailover(conn, cfg); err != nil {
+	if err := errors.Join(cfg.Validate(), canFailover(conn, cfg)); err != nil {
 		return Slot{}, err
 	}
 	if err := postgres.SetTimeout(ctx, conn, "lock_timeout", wait); err != nil {
@@ -49,8 +46,8 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config,
 func canFailover(conn *pgx.Conn, cfg Config) error {
 	if v := postgres.Major(conn); cfg.Failover && v < 17 {
 		return &Error{
-			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name,
-				ErrServer, v),
+			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17",
+				cfg.Name, ErrServer, v),
 			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy " +
 				"slots",
 		}
@@ -58,16 +55,25 @@ func canFailover(conn *pgx.Conn, cfg Config) error {
 	return nil
 }
 
-// CreateExporting makes a logical slot like Create, over a replication connection, which keeps the
-// exported snapshot until its next command or its end: what had committed before consistent is in
-// the snapshot, what commits after it comes by the slot. sql is asked for the reasons of a
-// failure.
+// CreateExporting is Create over a replication connection, which keeps the exported snapshot until
+// its next command or its end: the snapshot has what had committed before consistent, the slot
+// delivers the rest. sql is for the reasons of a failure.
 func CreateExporting(ctx context.Context, conn *pgconn.PgConn, sql *pgx.Conn, cfg Config) (
 	consistent pglogrepl.LSN, snapshot string, err error) {
 	if err := errors.Join(cfg.Validate(), canFailover(sql, cfg)); err != nil {
 		return 0, "", err
 	}
-	made, err := createExporting(ctx, conn, cfg)
+	timeout := fmt.Sprintf("SET lock_timeout = '%dms'", createLockTimeout.Milliseconds())
+	action := "EXPORT_SNAPSHOT" // the grammar that all versions from 14 understand
+	if cfg.Failover {
+		action = "(SNAPSHOT 'export', FAILOVER)"
+	}
+	var made pglogrepl.CreateReplicationSlotResult
+	if _, err = conn.Exec(ctx, timeout).ReadAll(); err == nil {
+		made, err = pglogrepl.CreateReplicationSlot(ctx, conn, postgres.QuoteName(cfg.Name), Plugin,
+			pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication,
+				SnapshotAction: action})
+	}
 	if err != nil {
 		return 0, "", createError(ctx, sql, cfg.Name, err)
 	}
@@ -75,30 +81,16 @@ func CreateExporting(ctx context.Context, conn *pgconn.PgConn, sql *pgx.Conn, cf
 	return consistent, made.SnapshotName, err
 }
 
-func createExporting(ctx context.Context, conn *pgconn.PgConn, cfg Config) (
-	made pglogrepl.CreateReplicationSlotResult, err error) {
-	timeout := fmt.Sprintf("SET lock_timeout = '%dms'", createLockTimeout.Milliseconds())
-	if _, err := conn.Exec(ctx, timeout).ReadAll(); err != nil {
-		return made, err
-	}
-	action := "EXPORT_SNAPSHOT" // the grammar that all versions from 14 understand
-	if cfg.Failover {
-		action = "(SNAPSHOT 'export', FAILOVER)"
-	}
-	return pglogrepl.CreateReplicationSlot(ctx, conn, postgres.QuoteName(cfg.Name), Plugin,
-		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication,
-			SnapshotAction: action})
-}
-
 // Copy makes the slot of cfg at the position of another one, which stays. It waits for no
-// transaction, and keeps the WAL that the other keeps. pg is for the replication connection that a
-// failover slot takes from PostgreSQL 17 on.
+// transaction, and retains the WAL that the other retains. pg is for the replication connection
+// that failover takes.
 func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, cfg Config) error {
 	if err := errors.Join(cfg.Validate(), canFailover(conn, cfg)); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2)`, from,
-		cfg.Name); err != nil {
+	_, err := conn.Exec(ctx, `SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2)`,
+		from, cfg.Name)
+	if err != nil {
 		return fmt.Errorf("copy slot %q: %w", from, createError(ctx, conn, cfg.Name, err))
 	}
 	if !cfg.Failover { // which is not copied
@@ -109,13 +101,10 @@ func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, 
 		return err
 	}
 	defer postgres.Close(replication)
-	if _, err := replication.Exec(ctx,
-		"ALTER_REPLICATION_SLOT "+postgres.QuoteName(cfg.Name)+" (FAILOVER true)").
-		ReadAll(); err != nil {
-		return fmt.Errorf("let standbys keep a copy of slot %q: %w", cfg.Name,
-			commandError(ctx, conn, err, cfg.Name))
-	}
-	return nil
+	_, err = replication.Exec(ctx,
+		"ALTER_REPLICATION_SLOT "+postgres.QuoteName(cfg.Name)+" (FAILOVER true)").ReadAll()
+	return postgres.Wrap(commandError(ctx, conn, err, cfg.Name),
+		"let standbys keep a copy of slot %q", cfg.Name)
 }
 
 // createError finds out, on a connection for SQL, why a slot could not be made.
@@ -123,10 +112,18 @@ func createError(ctx context.Context, conn *pgx.Conn, name string, err error) er
 	switch postgres.SQLState(err) {
 	case "55P03": // lock_not_available
 		return Blocked(ctx, conn, name, err)
-	case "55000": // object_not_in_prerequisite_state
-		return unfit(ctx, conn, name, err)
+	case "55000": // object_not_in_prerequisite_state: wal_level as a rule, or what the server says
+		level, levelErr := postgres.One[string](ctx, conn,
+			`SELECT pg_catalog.current_setting('wal_level')`)
+		if levelErr == nil && level != "logical" {
+			return fmt.Errorf("create slot %q: %w", name, WrongLevel(level))
+		}
 	case "53400": // configuration_limit_exceeded
-		return full(ctx, conn, name, err)
+		return &Error{
+			Err: fmt.Errorf("create slot %q: %w: %w", name, ErrNoFreeSlot, err),
+			WAL: NoSlotYet,
+			Fix: fixFull(ctx, conn),
+		}
 	}
 	return fmt.Errorf("create slot %q: %w", name, commandError(ctx, conn, err, name))
 }
@@ -149,16 +146,20 @@ func createSQL(cfg Config) string {
 		cfg.Name, Plugin, options)
 }
 
-// Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be
-// nil.
+// Blocked names the transactions that the creation of a slot waits for, or has waited for until
+// cause, which may be nil.
 func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	blockers, err := findBlockers(ctx, conn, ` ORDER BY coalesce(a.xact_start, p.prepared) LIMIT 10`)
 	who := namesOf(blockers)
 	fix := "wait for these transactions to end; then try again"
-	for _, b := range distinct(blockers) {
-		if b.PID != nil && b.Lasting {
-			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written",
-				*b.PID)
+	for _, b := range blockers {
+		if b.PID == nil || !b.Lasting {
+			continue
+		}
+		end := fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written",
+			*b.PID)
+		if !strings.Contains(fix, end) { // its subtransactions are listed too
+			fix += end
 		}
 	}
 	switch {
@@ -178,33 +179,16 @@ func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 const NoSlotYet = "there is no slot, so nothing is kept: rows committed before it exists are " +
 	"not published"
 
-// unfit says why the server makes no logical slots: its wal_level, which is the usual reason, or
-// what it said itself.
-func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
-	var level string
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('wal_level')`).Scan(&level)
-	if err != nil || level == "logical" {
-		return fmt.Errorf("create slot %q: %w", name, commandError(ctx, conn, cause, name))
-	}
-	return fmt.Errorf("create slot %q: %w", name, WrongLevel(level))
-}
-
 // fixWALLevel is for people with a server of their own, and for those with a managed one.
 const fixWALLevel = "ALTER SYSTEM SET wal_level = logical; -- takes effect when the server is " +
-	"restarted\n" +
-	"on managed services it is a parameter: rds.logical_replication = 1, " +
+	"restarted\non managed services it is a parameter: rds.logical_replication = 1, " +
 	"cloudsql.logical_decoding = on"
 
-// full is for a server whose slots are all taken.
-func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
-	var limit int // stays zero if it cannot be read
-	_ = conn.QueryRow(ctx,
-		`SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
-	return &Error{
-		Err: fmt.Errorf("create slot %q: %w: %w", name, ErrNoFreeSlot, cause),
-		WAL: NoSlotYet,
-		Fix: FixSlotLimit(limit),
-	}
+// fixFull is FixSlotLimit for a server whose slots are all taken.
+func fixFull(ctx context.Context, conn *pgx.Conn) string {
+	limit, _ := postgres.One[int](ctx, conn, // zero if it cannot be read
+		`SELECT pg_catalog.current_setting('max_replication_slots')::int`)
+	return FixSlotLimit(limit)
 }
 
 // FixSlotLimit leaves room for more than one more: changing it takes a restart.
@@ -214,7 +198,7 @@ func FixSlotLimit(limit int) string {
 			"restarted", max(20, 2*limit))
 }
 
-// commandError gives an error of a slot command its sentinel and advice.
+// commandError gives an error of a slot command its sentinel and advice; nil for nil.
 func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) error {
 	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
@@ -238,16 +222,7 @@ func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) e
 	case "42501": // insufficient_privilege
 		return denied(ctx, conn, err)
 	case "55000": // object_not_in_prerequisite_state
-		return &Error{
-			Err: fmt.Errorf("%w: %w", ErrServer, err),
-			WAL: NoSlotYet,
-			Fix: "postrider check",
-		}
+		return &Error{Err: fmt.Errorf("%w: %w", ErrServer, err), WAL: NoSlotYet, Fix: "postrider check"}
 	}
 	return postgres.Error(err)
-}
-
-func fixReplicationRole(role string) string {
-	return "ALTER ROLE " + role +
-		" REPLICATION; -- as a superuser; on Amazon RDS: GRANT rds_replication TO " + role
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,9 +25,11 @@ func (d *diagnosis) Error() string { return d.text }
 
 func (d *diagnosis) Unwrap() []error { return d.is }
 
-// Diagnose names the first thing on the server that keeps rows from being streamed, in the order
-// in which such things are fixed; the slot itself is for Verify. The error is an *Error or a
-// *PublicationError, or that of a question which could not be asked.
+func diagnosed(text string, is ...error) error { return &diagnosis{text, is} }
+
+// Diagnose returns the first thing on the server that keeps rows from being streamed, in the order
+// in which such things are fixed, but for the slot: see Verify. The error is an *Error or a
+// *PublicationError, or that of a query.
 func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publication, error) {
 	if err := VerifyServer(ctx, conn); err != nil {
 		return nil, err
@@ -43,8 +46,8 @@ func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publicat
 // slot is made.
 const autoLogical = 19
 
-// VerifyServer reports a server from which nothing can be streamed, whatever is made on it: a
-// standby, for which postgres.ErrNotWritable stands since it may be promoted, or ErrServer.
+// VerifyServer reports a server from which nothing can be streamed: a standby, as
+// postgres.ErrNotWritable since it may be promoted, or ErrServer.
 func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	var standby bool
 	var level string
@@ -61,18 +64,18 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// VerifyRole reports that the role of the connection may not replicate, as far as its attributes
-// tell. Only the server knows: a session is not refused for it beforehand.
+// VerifyRole reports that the role of the connection may not replicate, by its attributes. The
+// server decides: a session is not refused for it beforehand.
 func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	r, err := ReadRole(ctx, conn)
-	if err == nil && !r.Replicates() {
-		return NoRight(r.Name, nil)
+	if err == nil {
+		err = r.Verify(nil)
 	}
 	return err
 }
 
-// Absent says why the slot that need names cannot be made, or should not be made without a
-// thought, where that is so: missing is then only what follows from it.
+// Absent is why the slot of need cannot be made, or should not be made without a decision;
+// otherwise missing, with advice.
 func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing error) error {
 	if _, err := Diagnose(ctx, conn, need); err != nil {
 		return err
@@ -98,9 +101,9 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 // AStandby: slots are on the primary, and so is whatever a command would have to write.
 func AStandby() error {
 	return &Error{
-		Err: &diagnosis{"the server is a standby, and rows are relayed from the primary",
-			[]error{postgres.ErrNotWritable}},
-		WAL: keptByPrimary,
+		Err: diagnosed("the server is a standby, and rows are relayed from the primary",
+			postgres.ErrNotWritable),
+		WAL: "if the slot exists on the primary, it keeps WAL there, more with every write",
 		Fix: "name the primary in postgres.url, or all hosts: the writable one is used; or wait for " +
 			"the promotion",
 	}
@@ -110,45 +113,40 @@ func AStandby() error {
 const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, " +
 	"more with every write"
 
-const keptByPrimary = "if the slot exists on the primary, it keeps WAL there, more with every " +
-	"write"
-
+// WrongLevel is the error of a server that makes no logical slots.
 func WrongLevel(level string) error {
 	return &Error{
-		Err: &diagnosis{"wal_level is " + level + ", and a logical slot needs logical",
-			[]error{ErrServer}},
+		Err: diagnosed("wal_level is "+level+", and a logical slot needs logical", ErrServer),
 		WAL: NoSlotYet,
 		Fix: fixWALLevel,
 	}
 }
 
-// NoRight says that a role may not replicate. cause is the server's refusal, whose words differ
-// from version to version; nil: nothing was tried.
-func NoRight(role string, cause error) error {
-	is := []error{postgres.ErrPermission}
-	if cause != nil {
-		is = append(is, cause)
+// Verify reports a role that may not replicate. cause is the server's refusal, whose words differ
+// between versions; nil: nothing was tried.
+func (r Role) Verify(cause error) error {
+	if r.Replicates() {
+		return nil
 	}
 	return &Error{
-		Err: &diagnosis{"role " + role + " may not replicate", is},
+		Err: diagnosed("role "+r.Name+" may not replicate", errors.Join(postgres.ErrPermission, cause)),
 		WAL: keptMaybe,
-		Fix: fixReplicationRole(postgres.QuoteName(role)),
+		Fix: postgres.FixReplication(postgres.QuoteName(r.Name)),
 	}
 }
 
-// Held says that another process has the slot.
+// Held is the error of a slot that another process has.
 func Held(name string, pid int32) error {
 	return &Error{
-		Err: &diagnosis{fmt.Sprintf("slot %q is held by process %d of the database", name, pid),
-			[]error{replication.ErrSlotInUse}},
+		Err: diagnosed(fmt.Sprintf("slot %q is held by process %d of the database", name, pid),
+			replication.ErrSlotInUse),
 		WAL: "none beyond the usual: the process that holds the slot confirms what it publishes",
 		Fix: "postrider slot show " + name + "   # its pid holds the slot",
 	}
 }
 
-// RefusedStream finds out why the server has refused to make a slot or to stream from it, on a
-// connection of its own. Other errors come back as they are, with the sentinels of package
-// postgres.
+// RefusedStream finds out, on a connection of its own, why the server has refused to make a slot
+// or to stream from it. It returns other errors with the sentinels of package postgres.
 func RefusedStream(ctx context.Context, pg postgres.Config, name string, err error) error {
 	err = postgres.Error(err)
 	switch state := postgres.SQLState(err); {
@@ -169,14 +167,39 @@ func RefusedStream(ctx context.Context, pg postgres.Config, name string, err err
 	return err
 }
 
-// denied says which right is missing, as far as that is known: the code is also that of an output
-// plugin which may not be used.
+// denied returns which right is missing, as far as known: an output plugin that may not be used
+// has the same code.
 func denied(ctx context.Context, conn *pgx.Conn, err error) error {
 	if r, roleErr := ReadRole(ctx, conn); roleErr == nil && !r.Replicates() {
-		return NoRight(r.Name, err)
+		return r.Verify(err)
 	}
 	return &Error{
 		Err: postgres.Error(err), WAL: keptMaybe,
 		Fix: "postrider check   # says what the role lacks",
 	}
+}
+
+// Role is the role of a connection.
+type Role struct {
+	Name        string
+	Super       bool
+	Replication bool
+	Rds         bool       // a member of rds_replication
+	Limit       int        // of connections; negative: none
+	Until       *time.Time // end of the password's life; nil: none
+}
+
+// Replicates reports whether it may replicate.
+func (r Role) Replicates() bool { return r.Super || r.Replication || r.Rds }
+
+// ReadRole reads the role of a connection. It blocks for one query.
+func ReadRole(ctx context.Context, conn *pgx.Conn) (r Role, err error) {
+	err = conn.QueryRow(ctx, `
+		SELECT r.rolname, r.rolsuper, r.rolreplication, r.rolconnlimit,
+		  CASE WHEN pg_catalog.isfinite(r.rolvaliduntil) THEN r.rolvaliduntil END,
+		  EXISTS (SELECT FROM pg_catalog.pg_roles m WHERE m.rolname = 'rds_replication'
+		    AND pg_catalog.pg_has_role(r.oid, m.oid, 'MEMBER'))
+		FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`).
+		Scan(&r.Name, &r.Super, &r.Replication, &r.Limit, &r.Until, &r.Rds)
+	return r, postgres.Wrap(err, "read role")
 }

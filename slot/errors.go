@@ -11,9 +11,8 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Errors of this package wrap these, or the sentinels of replication where the stream meets the
-// same condition, or those of postgres. Most are an Error, a LostError or a PublicationError,
-// which say what it means for the WAL and what to type next.
+// Errors of this package wrap these, or sentinels of replication or postgres. Most are an Error, a
+// LostError or a PublicationError, which have advice.
 var (
 	ErrNotFound   = replication.ErrSlotMissing // no slot of this name
 	ErrExists     = errors.New("replication slot exists already")
@@ -38,7 +37,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Advice is what the user needs besides the text.
 func (e *Error) Advice() (wal, fix string) { return e.WAL, e.Fix }
 
-// LostError says that WAL that was not delivered yet is gone, or that the slot itself is.
+// LostError is for a slot that is gone, or has lost WAL that was not delivered yet.
 type LostError struct {
 	Name   string
 	Reason string // pg_replication_slots.invalidation_reason, or what else is known; empty if nothing
@@ -98,16 +97,15 @@ func (e *LostError) Advice() (wal, fix string) {
 		fix + "\nif they are not wanted, a slot that begins now:\n" + consent
 }
 
-// PublicationError says that the publication does not bring the rows of a table, or not under its
+// PublicationError is for a publication that does not bring the rows of a table, or not under its
 // name, or did not for a while.
 type PublicationError struct {
 	Publication string
 	Table       string // as configured; empty: the publication itself
 	Problem     string
 	SQL         string // repairs it; empty if SQL alone cannot
-	// Between From and To something has changed that decides which rows are in the stream, and is as
-	// it was again, or otherwise. From is known for what is wrong now, too: before it, all was well.
-	// Zero: not known.
+	// Between From and To something has changed that decides which rows are in the stream. For a
+	// problem that lasts, From is where all was still well. Zero: not known.
 	From, To  pglogrepl.LSN
 	FromXmin  uint32 // no transaction that inserted rows after From is older; zero: not known
 	Elsewhere bool   // the rows are in another table, which had the name

@@ -2,7 +2,7 @@ package slot
 
 import (
 	"context"
-	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -12,9 +12,8 @@ import (
 )
 
 // evidence is what decides whether inserted rows are in the stream, as one snapshot of the
-// catalog. A row of the catalog is known by its OID and by the transaction that wrote it (xmin): a
-// change that was put back leaves the same flags and another transaction. pg_class is not compared
-// that way, since GRANT, VACUUM FULL and new partitions write it too.
+// catalog. The xmin of a row of the catalog reveals a change that was put back. That of pg_class
+// does not: GRANT, VACUUM FULL and new partitions write it too.
 type evidence struct {
 	Publication *publicationRow `json:"publication"` // nil: does not exist
 	Tables      []tableRow      `json:"tables"`      // that exist
@@ -31,8 +30,8 @@ type evidence struct {
 type publicationRow struct {
 	OID       uint32 `json:"oid"`
 	Xmin      uint32 `json:"xmin"`
-	AllTables bool   `json:"all"`
-	ViaRoot   bool   `json:"root"`
+	AllTables bool   `json:"all"`  // FOR ALL TABLES
+	ViaRoot   bool   `json:"root"` // rows of a partition come under the name of the partitioned table
 	Insert    bool   `json:"insert"`
 	Update    bool   `json:"update"`
 	Delete    bool   `json:"delete"`
@@ -108,8 +107,8 @@ type storage struct {
 }
 
 // selectEvidence is one statement, and reads tables of the catalog only: views and functions see
-// what was committed after the snapshot, and some lock the tables. $1 is the publication, $2 and
-// $3 are the tables.
+// what was committed after the snapshot, and some lock the tables. Parameters: publication,
+// schemas, tables.
 func selectEvidence(major int) string {
 	filtered, schemas := "pr.prqual IS NOT NULL OR pr.prattrs IS NOT NULL", `
   UNION ALL
@@ -128,12 +127,12 @@ func selectEvidence(major int) string {
 const evidenceSQL = `
 WITH RECURSIVE publication AS (
   SELECT p.oid, p.xmin AS written, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate,
-  p.pubdelete, p.pubtruncate
+    p.pubdelete, p.pubtruncate
   FROM pg_catalog.pg_publication p WHERE p.pubname = $1::text),
 wanted(n, oid, kind, persistence, toast, file) AS (
   SELECT w.n, c.oid, c.relkind, c.relpersistence, c.reltoastrelid, c.relfilenode
-  FROM ROWS FROM (pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS
-  w(nspname, relname, n)
+  FROM ROWS FROM (pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]))
+    WITH ORDINALITY AS w(nspname, relname, n)
   JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
   JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = w.relname),
 tree(n, oid, kind, persistence, toast, file, parent) AS (
@@ -146,133 +145,110 @@ tree(n, oid, kind, persistence, toast, file, parent) AS (
 above(n, oid, level) AS (
   SELECT n, oid, 0 FROM wanted
   UNION ALL
-  SELECT a.n, i.inhparent, a.level + 1 FROM above a JOIN pg_catalog.pg_class c ON c.oid = a.oid AND
-  c.relispartition
+  SELECT a.n, i.inhparent, a.level + 1
+  FROM above a JOIN pg_catalog.pg_class c ON c.oid = a.oid AND c.relispartition
   JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.oid),
 entries(n, level, schema, relation, oid, xmin, moved, filtered) AS (
   SELECT r.n, r.level, '', r.oid, pr.oid, pr.xmin, '0', {filtered}
-  FROM publication p JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid JOIN above r ON
-  r.oid = pr.prrelid
+  FROM publication p JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid
+  JOIN above r ON r.oid = pr.prrelid
   UNION ALL
   SELECT t.n, -1, '', t.oid, pr.oid, pr.xmin, '0', true
-  FROM publication p JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid JOIN tree t ON
-  t.oid = pr.prrelid
+  FROM publication p JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid
+  JOIN tree t ON t.oid = pr.prrelid
   WHERE NOT p.pubviaroot AND t.parent <> 0::pg_catalog.oid AND ({filtered}){schemas})
 SELECT pg_catalog.jsonb_build_object(
-  'publication', (SELECT pg_catalog.jsonb_build_object('oid', p.oid::text::bigint, 'xmin',
-  p.written::text::bigint, 'all', p.puballtables,
-    'root', p.pubviaroot, 'insert', p.pubinsert, 'update', p.pubupdate, 'delete', p.pubdelete,
-    'truncate', p.pubtruncate) FROM publication p),
-  'tables', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', w.n, 'oid',
-  w.oid::text::bigint, 'kind', c.relkind::text,
-    'persistence', c.relpersistence::text, 'identity', c.relreplident::text,
-    'named', y.xmin::text::bigint, 'given', EXISTS (
-      SELECT FROM pg_catalog.pg_shdepend o JOIN pg_catalog.pg_database d ON d.oid = o.dbid WHERE
-      d.datname = pg_catalog.current_database()
-      AND o.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND o.objid =
-      c.oid AND o.deptype = 'o'::"char" AND o.xmin = y.xmin)
-      OR EXISTS (SELECT FROM pg_catalog.pg_class toast WHERE toast.oid = c.reltoastrelid AND
-      toast.xmin = y.xmin), 'owner', c.relowner::text::bigint,
-    'acl', y.typacl::text,
-    'schema', (SELECT pg_catalog.jsonb_build_object('oid', ns.oid::text::bigint, 'xmin',
-    ns.xmin::text::bigint, 'owner', ns.nspowner::text::bigint,
-      'acl', ns.nspacl::text) FROM pg_catalog.pg_namespace ns WHERE ns.oid = c.relnamespace),
-      'columns', (
-      SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', a.attnum, 't',
-      a.atttypid::text::bigint, 'm', a.atttypmod, 'c', a.attcollation::text::bigint,
-        'g', a.attgenerated::text, 'd', a.attisdropped) ORDER BY a.attnum) FROM
-        pg_catalog.pg_attribute a WHERE a.attrelid = w.oid AND a.attnum > 0),
-    'root', (
-      SELECT rn.nspname::text || '.' || r.relname::text FROM above a JOIN pg_catalog.pg_class r ON
-      r.oid = a.oid
-      JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace WHERE a.n = w.n AND a.level > 0
-      ORDER BY a.level DESC LIMIT 1)) ORDER BY w.n)
-    FROM wanted w JOIN pg_catalog.pg_class c ON c.oid = w.oid LEFT JOIN pg_catalog.pg_type y ON
-    y.oid = c.reltype),
+  'publication', (SELECT pg_catalog.jsonb_build_object('oid', p.oid::text::bigint,
+    'xmin', p.written::text::bigint, 'all', p.puballtables, 'root', p.pubviaroot,
+    'insert', p.pubinsert,
+    'update', p.pubupdate, 'delete', p.pubdelete, 'truncate', p.pubtruncate) FROM publication p),
+  'tables', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', w.n,
+    'oid', w.oid::text::bigint, 'kind', c.relkind::text, 'persistence', c.relpersistence::text,
+    'identity', c.relreplident::text, 'named', y.xmin::text::bigint,
+    'given', EXISTS (SELECT FROM pg_catalog.pg_shdepend o
+        JOIN pg_catalog.pg_database d ON d.oid = o.dbid
+        WHERE d.datname = pg_catalog.current_database()
+          AND o.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
+          AND o.objid = c.oid AND o.deptype = 'o'::"char" AND o.xmin = y.xmin)
+      OR EXISTS (SELECT FROM pg_catalog.pg_class toast
+        WHERE toast.oid = c.reltoastrelid AND toast.xmin = y.xmin),
+    'owner', c.relowner::text::bigint, 'acl', y.typacl::text,
+    'schema', (SELECT pg_catalog.jsonb_build_object('oid', ns.oid::text::bigint,
+        'xmin', ns.xmin::text::bigint, 'owner', ns.nspowner::text::bigint, 'acl', ns.nspacl::text)
+      FROM pg_catalog.pg_namespace ns WHERE ns.oid = c.relnamespace),
+    'columns', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', a.attnum,
+        't', a.atttypid::text::bigint, 'm', a.atttypmod, 'c', a.attcollation::text::bigint,
+        'g', a.attgenerated::text, 'd', a.attisdropped) ORDER BY a.attnum)
+      FROM pg_catalog.pg_attribute a WHERE a.attrelid = w.oid AND a.attnum > 0),
+    'root', (SELECT rn.nspname::text || '.' || r.relname::text
+      FROM above a JOIN pg_catalog.pg_class r ON r.oid = a.oid
+      JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+      WHERE a.n = w.n AND a.level > 0 ORDER BY a.level DESC LIMIT 1)) ORDER BY w.n)
+    FROM wanted w JOIN pg_catalog.pg_class c ON c.oid = w.oid
+    LEFT JOIN pg_catalog.pg_type y ON y.oid = c.reltype),
   'entries', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', e.n, 'level', e.level,
-  'schema', e.schema, 'relation', e.relation::text::bigint,
-    'oid', e.oid::text::bigint, 'xmin', e.xmin::text::bigint, 'moved', e.moved::bigint, 'filtered',
-    e.filtered) ORDER BY e.n, e.level, e.oid) FROM entries e),
-  'unsendable', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', t.n, 'schema',
-  ns.nspname::text, 'name', c.relname::text,
-    'foreign', c.relkind = 'f'::"char", 'parent', (SELECT pg_catalog.format('%I.%I',
-    pn.nspname::text, p.relname::text) FROM pg_catalog.pg_class p
-      JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace WHERE p.oid = t.parent)) ORDER BY
-      t.n, c.oid)
-    FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.oid JOIN pg_catalog.pg_namespace ns ON
-    ns.oid = c.relnamespace
-    WHERE t.parent <> 0::pg_catalog.oid AND t.kind <> 'p'::"char" AND (t.kind <> 'r'::"char" OR
-    t.persistence <> 'p'::"char"))),
+      'schema', e.schema, 'relation', e.relation::text::bigint, 'oid', e.oid::text::bigint,
+      'xmin', e.xmin::text::bigint, 'moved', e.moved::bigint, 'filtered', e.filtered)
+      ORDER BY e.n, e.level, e.oid) FROM entries e),
+  'unsendable', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', t.n,
+      'schema', ns.nspname::text, 'name', c.relname::text, 'foreign', c.relkind = 'f'::"char",
+      'parent', (SELECT pg_catalog.format('%I.%I', pn.nspname::text, p.relname::text)
+        FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
+        WHERE p.oid = t.parent)) ORDER BY t.n, c.oid)
+    FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.oid
+    JOIN pg_catalog.pg_namespace ns ON ns.oid = c.relnamespace
+    WHERE t.parent <> 0::pg_catalog.oid AND t.kind <> 'p'::"char"
+      AND (t.kind <> 'r'::"char" OR t.persistence <> 'p'::"char"))),
   m.numbers, m.oids, m.toasts, m.files,
-  (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE
-  pg_catalog.pg_current_wal_insert_lsn() END)::text,
+  (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+    ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
   pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint,
   pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint
 FROM (SELECT pg_catalog.array_agg(t.n) AS numbers, pg_catalog.array_agg(t.oid) AS oids,
-  pg_catalog.array_agg(t.toast) AS toasts,
-  pg_catalog.array_agg(t.file) AS files FROM tree t) m`
+  pg_catalog.array_agg(t.toast) AS toasts, pg_catalog.array_agg(t.file) AS files FROM tree t) m`
 
 func readEvidence(ctx context.Context, conn *pgx.Conn, publication string,
 	tables []string) (*evidence, error) {
 	schemas, names := SplitTables(tables)
 	e := &evidence{}
-	var document []byte
 	var numbers []int
 	var oids, toasts, files []uint32
 	var end *string
-	var xmin, xmax int64
 	err := conn.QueryRow(ctx, selectEvidence(postgres.Major(conn)), publication, schemas, names).
-		Scan(&document, &numbers, &oids, &toasts, &files, &end, &xmin, &xmax)
-	if err == nil {
-		err = json.Unmarshal(document, e)
+		Scan(e, &numbers, &oids, &toasts, &files, &end, &e.xmin, &e.xmax)
+	if err == nil && end != nil {
+		e.end, err = postgres.ParseLSN(*end)
 	}
-	if err == nil {
-		e.end, err = postgres.ParseOptionalLSN(end)
-	}
-	if err != nil {
-		return nil, postgres.Error(err)
-	}
-	e.xmin, e.xmax = uint64(xmin), uint64(xmax)
 	e.storage = make(map[uint32]storage, len(oids))
 	for i, oid := range oids {
 		e.storage[oid] = storage{numbers[i], toasts[i], files[i]}
 	}
-	return e, nil
+	return e, postgres.Error(err)
 }
 
-// of gives the entries of a table.
+// of returns the entries of a table.
 func (e *evidence) of(n int) []entry {
-	var own []entry
-	for _, entry := range e.Entries {
-		if entry.N == n {
-			own = append(own, entry)
-		}
-	}
-	return own
+	return slices.DeleteFunc(slices.Clone(e.Entries), func(entry entry) bool { return entry.N != n })
 }
 
 // table is what is known of a table; zero: it does not exist.
 func (e *evidence) table(n int) tableRow {
-	for _, row := range e.Tables {
-		if row.N == n {
-			return row
-		}
+	if i := slices.IndexFunc(e.Tables, func(row tableRow) bool { return row.N == n }); i >= 0 {
+		return e.Tables[i]
 	}
 	return tableRow{}
 }
 
 // problem is that of the table with this partition.
 func (l leaf) problem(publication, table string) *PublicationError {
-	name := l.Schema + "." + l.Name
-	e := &PublicationError{
-		Publication: publication, Table: table, InTable: true,
-		Problem: "has a partition whose rows never reach the WAL: " + name + " is unlogged",
-		SQL:     "ALTER TABLE " + pgx.Identifier{l.Schema, l.Name}.Sanitize() + " SET LOGGED;",
-	}
+	quoted := pgx.Identifier{l.Schema, l.Name}.Sanitize()
+	what, sql := "is unlogged", "ALTER TABLE "+quoted+" SET LOGGED;"
 	if l.Foreign {
-		e.Problem = "has a partition whose rows never reach the WAL: " + name + " is a foreign table"
-		e.SQL = "ALTER TABLE " + l.Parent + " DETACH PARTITION " + pgx.Identifier{l.Schema,
-			l.Name}.Sanitize() + ";"
+		what, sql = "is a foreign table", "ALTER TABLE "+l.Parent+" DETACH PARTITION "+quoted+";"
 	}
-	return e
+	return &PublicationError{
+		Publication: publication, Table: table, InTable: true, SQL: sql,
+		Problem: "has a partition whose rows never reach the WAL: " + l.Schema + "." + l.Name +
+			" " + what,
+	}
 }

@@ -3,7 +3,6 @@ package slot
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,11 +12,10 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// gapTimeout bounds how long the rows of one table are counted: whoever waits for the message
-// wants it now.
+// gapTimeout bounds the counting of one table's rows, which the message waits for.
 const gapTimeout = 5 * time.Second
 
-// Gap is what a lost slot has not delivered, as far as the server still tells.
+// Gap is what a lost slot has not delivered, as far as the server shows.
 type Gap struct {
 	// confirmed position of the slot, and end of the server's WAL when this was looked at; zero: not
 	// known
@@ -34,57 +32,49 @@ type TableGap struct {
 	Reason string // why they were not counted; empty: they were
 }
 
-// MeasureGap asks the server how large the gap is. What it does not tell is left out, or has its
-// reason; it blocks for seconds at most. consented is as for MayRead.
+// MeasureGap reads the size of the gap from the server. What cannot be read is left out, or has
+// its reason. It blocks for seconds at most. consented is as for MayRead.
 func MeasureGap(ctx context.Context, conn *pgx.Conn, lost *LostError, tables []string,
 	consented bool) *Gap {
 	g := &Gap{From: lost.ConfirmedFlushLSN, FromXmin: lost.CatalogXmin}
-	var current string
-	if err := conn.QueryRow(ctx, "SELECT ("+CurrentLSNSQL+")::text").Scan(&current); err == nil {
-		g.To, _ = pglogrepl.ParseLSN(current) // zero if it cannot be read
+	current, _ := postgres.One[*string](ctx, conn, "SELECT ("+CurrentLSNSQL+")::text")
+	if current != nil {
+		g.To, _ = pglogrepl.ParseLSN(*current) // zero if it cannot be read
 	}
 	for _, table := range tables {
-		g.Tables = append(g.Tables, g.count(ctx, conn, table, consented))
+		rows, whyNot, err := g.count(ctx, conn, table, consented)
+		if postgres.SQLState(err) == "57014" { // query_canceled
+			whyNot = fmt.Sprintf("that took longer than %s", gapTimeout)
+		} else if err != nil {
+			whyNot = err.Error()
+		}
+		g.Tables = append(g.Tables, TableGap{table, rows, whyNot})
 	}
 	return g
 }
 
-func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string, consented bool) TableGap {
-	t := TableGap{Table: table}
+func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string,
+	consented bool) (rows int64, whyNot string, err error) {
 	if g.FromXmin == 0 {
-		t.Reason = "nothing tells from which transaction on"
-		return t
+		return 0, "nothing tells from which transaction on", nil
 	}
 	if err := postgres.SetTimeout(ctx, conn, "statement_timeout", gapTimeout); err != nil {
-		t.Reason = err.Error()
-		return t
+		return 0, "", err
 	}
 	schema, name := SplitTable(table)
-	var oid uint32 // zero: there is none
-	err := conn.QueryRow(ctx, `
-		SELECT coalesce((SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid
+	oid, err := postgres.One[uint32](ctx, conn, // zero: there is none
+		`SELECT coalesce((SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid
 		= c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = $2), 0::oid)`, schema, name).Scan(&oid)
+		WHERE n.nspname = $1 AND c.relname = $2), 0::oid)`, schema, name)
 	if err == nil {
-		t.Reason, err = MayRead(ctx, conn, oid, consented)
+		whyNot, err = MayRead(ctx, conn, oid, consented)
 	}
-	if err != nil {
-		t.Reason = err.Error()
+	if err != nil || whyNot != "" {
+		return 0, whyNot, err
 	}
-	if t.Reason != "" {
-		return t
-	}
-	err = conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+QuoteTable(table)+" WHERE "+
-		FromXminSQL(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
-	switch postgres.SQLState(err) {
-	case "57014": // query_canceled
-		t.Reason = fmt.Sprintf("that took longer than %s", gapTimeout)
-	default:
-		if err != nil {
-			t.Reason = err.Error()
-		}
-	}
-	return t
+	rows, err = postgres.One[int64](ctx, conn, "SELECT pg_catalog.count(*) FROM "+QuoteTable(table)+
+		" WHERE "+FromXminSQL(g.FromXmin), pgx.QueryExecModeSimpleProtocol)
+	return rows, "", err
 }
 
 // Empty: no row of the tables is in the gap.
@@ -114,7 +104,7 @@ func (g *Gap) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Size writes bytes for people: "256 MiB", "1.2 MiB".
+// Size is a number of bytes for people: "256 MiB", "1.2 MiB".
 func Size(bytes float64) string {
 	unit := -1
 	for ; bytes >= 1023.95 && unit < 4; unit++ {
@@ -129,6 +119,5 @@ func Size(bytes float64) string {
 // FromXminSQL is the condition for rows written by a transaction or a later one. By age, since
 // numbers of transactions wrap around.
 func FromXminSQL(xid uint32) string {
-	return "pg_catalog.age(xmin) <= pg_catalog.age('" + strconv.FormatUint(uint64(xid), 10) +
-		"'::pg_catalog.xid)"
+	return fmt.Sprintf("pg_catalog.age(xmin) <= pg_catalog.age('%d'::pg_catalog.xid)", xid)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,15 +14,14 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Lock is the right to publish the rows of the tables for a slot, which one process has at a time:
-// a temporary physical slot that keeps no WAL. Making one takes REPLICATION, while any role can
-// take an advisory lock. It ends with its session, which has no other use: the server drops
-// temporary slots at any error of a statement.
+// Lock is the right of one process to publish the rows of the tables for a slot: a temporary
+// physical slot that retains no WAL. It takes REPLICATION, unlike an advisory lock. It ends with
+// its session, which has no other use: the server drops temporary slots at any error of a
+// statement.
 type Lock struct{ conn *pgx.Conn }
 
-// TryLock takes the lock of a slot. An error wraps replication.ErrSlotInUse if another process has
-// it, ErrNoFreeSlot if all slots of the server are taken, and postgres.ErrPermission without
-// REPLICATION.
+// TryLock takes the lock of a slot. Errors: replication.ErrSlotInUse if another process has it,
+// ErrNoFreeSlot, and postgres.ErrPermission without REPLICATION.
 func TryLock(ctx context.Context, pg postgres.Config, slot string) (*Lock, error) {
 	conn, err := postgres.Connect(ctx, pg)
 	if err != nil {
@@ -35,11 +36,11 @@ func TryLock(ctx context.Context, pg postgres.Config, slot string) (*Lock, error
 }
 
 func (l *Lock) take(ctx context.Context, slot string) error {
-	if _, err := l.conn.Exec(ctx, `SELECT pg_catalog.set_config('idle_session_timeout', '0',
-		false)`); err != nil {
+	_, err := l.conn.Exec(ctx, `SELECT pg_catalog.set_config('idle_session_timeout', '0', false)`)
+	if err != nil {
 		return postgres.Error(err)
 	}
-	_, err := l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false,
+	_, err = l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false,
 		true)`, lockName(slot))
 	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
@@ -51,19 +52,13 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 				"WHERE slot_name = '" + lockName(slot) + "';",
 		}
 	case "53400": // configuration_limit_exceeded
-		var limit int // stays zero if it cannot be read
-		_ = l.conn.QueryRow(ctx,
-			`SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
 		return &Error{
 			Err: fmt.Errorf("lock the tables for slot %q: it takes a temporary slot: %w: %w", slot,
 				ErrNoFreeSlot, err),
-			Fix: FixSlotLimit(limit),
+			Fix: fixFull(ctx, l.conn),
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("lock the tables for slot %q: %w", slot, commandError(ctx, l.conn, err, slot))
-	}
-	return nil
+	return postgres.Wrap(commandError(ctx, l.conn, err, slot), "lock the tables for slot %q", slot)
 }
 
 // Close releases the lock and waits, for at most a second, until the server has released it too,
@@ -74,4 +69,48 @@ func (l *Lock) Close() { postgres.CloseBoth(l.conn) }
 func lockName(slot string) string {
 	sum := sha256.Sum256([]byte(slot))
 	return "postrider_lock_" + hex.EncodeToString(sum[:8])
+}
+
+const (
+	// Consumers wait for a takeover. A look is one row of shared memory: no table, no transaction id.
+	freeInterval = 200 * time.Millisecond
+	// The same for the lock of a snapshot, which is held for as long as the tables are large.
+	unlockedInterval = time.Second
+	// A server that does not answer for that long is another matter.
+	freeTimeout = 10 * time.Second
+)
+
+// AwaitFree waits until no session has the slot, or there is none of this name, or ctx ends.
+// Another process may still take it first. The session that creates a slot has it until that is
+// finished.
+func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
+	return await(ctx, conn, fmt.Sprintf("slot %q", name), freeInterval,
+		`SELECT active OR confirmed_flush_lsn IS NULL
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)
+}
+
+// AwaitUnlocked waits until no process has what TryLock takes, or ctx ends. The slot itself is
+// free, or absent, while a process copies the tables.
+func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
+	return await(ctx, conn, fmt.Sprintf("the snapshot of slot %q", name), unlockedInterval,
+		`SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1::name)`,
+		lockName(name))
+}
+
+// await polls until the answer is false, or there is none.
+func await(ctx context.Context, conn *pgx.Conn, what string, interval time.Duration,
+	sql, name string) error {
+	_, err := postgres.Poll(ctx, interval, 0, func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, freeTimeout)
+		defer cancel()
+		taken, err := postgres.One[bool](ctx, conn, sql, name)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return true, nil
+		}
+		return !taken && err == nil, postgres.Error(err)
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", what, err) // or the cause for which ctx has ended
+	}
+	return nil
 }

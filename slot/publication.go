@@ -2,8 +2,6 @@ package slot
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,20 +12,13 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// Publication is what the server says about a publication, and about the tables that are to be in
-// it.
+// Publication is a publication and the tables that are to be in it, as the server has them.
 type Publication struct {
-	Name      string
-	OID       uint32 // zero: does not exist
-	Exists    bool
-	AllTables bool // FOR ALL TABLES
-	ViaRoot   bool // rows of a partition come under the name of the partitioned table
-	Insert    bool
-	Update    bool
-	Delete    bool
-	Truncate  bool
-	Tables    []Table // as asked for, in that order
-	// schema-qualified tables that are in it and were not asked for, by name; at most othersLimit
+	Name           string
+	Exists         bool
+	publicationRow         // zero: does not exist
+	Tables         []Table // as requested, in that order
+	// schema-qualified tables that are in it and were not requested, by name; at most othersLimit
 	Others []string
 	More   int // others beyond that limit
 
@@ -39,22 +30,22 @@ const othersLimit = 20
 
 // Table is a table that is to be in a publication.
 type Table struct {
-	Name string // as asked for: schema.name
+	Name string // as requested: schema.name
 	OID  uint32 // zero: does not exist
 	// pg_class.relkind: r ordinary, p partitioned, anything else cannot be published
-	Kind      string
-	Unlogged  bool   //
-	Temporary bool   //
-	Root      string // schema-qualified table of which it is a partition; empty: none
+	Kind                string
+	Unlogged, Temporary bool
+	Root                string // schema-qualified table of which it is a partition; empty: none
 	// OID of its entry in the publication by name, under whatever name its rows come; zero: none
 	Membership  uint32
 	Published   bool     // its rows come, under its own name or those of its partitions
 	Partitions  bool     // they come under the names of its partitions
 	RowFilter   string   // rows that don't match are not sent; empty: none
-	unsendable  []leaf   // partitions whose rows never reach the WAL
-	owner       uint32   //
 	ColumnNames []string // sent with its rows, in the table's order; nil: not published
 	AllColumns  bool     // no column list leaves any out
+
+	unsendable []leaf // partitions whose rows never reach the WAL
+	owner      uint32
 }
 
 // The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to
@@ -91,31 +82,23 @@ func Inspect(ctx context.Context, conn *pgx.Conn, name string,
 	if err == nil {
 		err = p.describe(ctx, conn, tables)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read publication %q: %w", name, postgres.Error(err))
-	}
-	return p, nil
+	return p, postgres.Wrap(err, "read publication %q", name)
 }
 
 // ReadPublication reads all that Problems needs, in one statement; the owner for the advice alone.
 func ReadPublication(ctx context.Context, conn *pgx.Conn, name string,
 	tables []string) (*Publication, error) {
 	p, err := read(ctx, conn, name, tables)
-	if err != nil {
-		return nil, fmt.Errorf("read publication %q: %w", name, postgres.Error(err))
-	}
-	return p, nil
+	return p, postgres.Wrap(err, "read publication %q", name)
 }
 
 // ReadLSN is the end of the WAL when the publication was read: what was seen was written before
 // it.
 func (p *Publication) ReadLSN() pglogrepl.LSN { return p.evidence.end }
 
-// Transactions says of which transactions the read saw what they did: all before xmin had ended,
-// and none from xmax on had begun.
+// Transactions bound what the read saw: all before xmin had ended, none from xmax on had begun.
 func (p *Publication) Transactions() (xmin, xmax uint64) {
-	return p.evidence.xmin,
-		p.evidence.xmax
+	return p.evidence.xmin, p.evidence.xmax
 }
 
 func read(ctx context.Context, conn *pgx.Conn, name string,
@@ -126,8 +109,7 @@ func read(ctx context.Context, conn *pgx.Conn, name string,
 	}
 	p := &Publication{Name: name, evidence: e}
 	if row := e.Publication; row != nil {
-		p.Exists, p.OID, p.AllTables, p.ViaRoot = true, row.OID, row.AllTables, row.ViaRoot
-		p.Insert, p.Update, p.Delete, p.Truncate = row.Insert, row.Update, row.Delete, row.Truncate
+		p.Exists, p.publicationRow = true, *row
 	}
 	for _, name := range tables {
 		p.Tables = append(p.Tables, Table{Name: name})
@@ -179,7 +161,7 @@ func (p *Publication) judge(t *Table, entries []entry) {
 	}
 }
 
-// describe reads what is good to know beyond that.
+// describe reads columns, row filters and other tables.
 func (p *Publication) describe(ctx context.Context, conn *pgx.Conn, tables []string) error {
 	published, err := p.readPublished(ctx, conn)
 	if err != nil {
@@ -221,21 +203,19 @@ func (p *Publication) readColumns(ctx context.Context,
 	for _, t := range p.Tables {
 		oids = append(oids, t.OID)
 	}
-	rows, err := conn.Query(ctx, selectColumnNames, oids)
-	if err != nil {
-		return nil, err
+	type row struct {
+		OID   uint32
+		Names []string
 	}
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[row], selectColumnNames, oids)
 	columns := map[uint32][]string{}
-	var oid uint32
-	var names []string
-	_, err = pgx.ForEachRow(rows, []any{&oid, &names}, func() error {
-		columns[oid], names = names, nil
-		return nil
-	})
+	for _, r := range found {
+		columns[r.OID] = r.Names
+	}
 	return columns, err
 }
 
-// bringsPartition reports whether a published table is a partition of one that was asked for.
+// bringsPartition reports whether a published table is a partition of one that was requested.
 func (p *Publication) bringsPartition(row publishedRow) bool {
 	return slices.ContainsFunc(p.Tables,
 		func(t Table) bool { return t.Partitions && slices.Contains(row.Parents, t.Name) })
@@ -243,23 +223,12 @@ func (p *Publication) bringsPartition(row publishedRow) bool {
 
 func (p *Publication) readPublished(ctx context.Context,
 	conn *pgx.Conn) (map[string]publishedRow, error) {
-	rows, err := conn.Query(ctx, selectPublished, p.Name)
-	if err != nil {
-		return nil, err
-	}
-	documents, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err != nil {
-		return nil, err
-	}
-	published := make(map[string]publishedRow, len(documents))
-	for _, d := range documents {
-		var r publishedRow
-		if err := json.Unmarshal(d, &r); err != nil {
-			return nil, err
-		}
+	rows, err := postgres.Collect(ctx, conn, pgx.RowTo[publishedRow], selectPublished, p.Name)
+	published := map[string]publishedRow{}
+	for _, r := range rows {
 		published[r.Schema+"."+r.Name] = r
 	}
-	return published, nil
+	return published, err
 }
 
 // Problems are the reasons for which rows would be missing, worst first; none: all is well.
@@ -275,16 +244,16 @@ func (p *Publication) Problems() []*PublicationError {
 		if len(problems) > 0 {
 			fix = "postrider init   # makes table, publication and slot, and leaves alone what exists"
 		}
-		return append(problems, &PublicationError{Publication: p.Name, Problem: "does not exist",
-			SQL: fix})
+		return append(problems,
+			&PublicationError{Publication: p.Name, Problem: "does not exist", SQL: fix})
 	}
 	add := func(table, problem, sql string) {
-		problems = append(problems, &PublicationError{Publication: p.Name, Table: table,
-			Problem: problem, SQL: sql})
+		problems = append(problems,
+			&PublicationError{Publication: p.Name, Table: table, Problem: problem, SQL: sql})
 	}
+	alter, quoted := "ALTER PUBLICATION "+postgres.QuoteName(p.Name), strconv.Quote(p.Name)
 	if !p.Insert {
-		add("", "does not publish inserts",
-			"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish = 'insert');")
+		add("", "does not publish inserts", alter+" SET (publish = 'insert');")
 	}
 	for _, t := range p.Tables {
 		switch {
@@ -301,24 +270,21 @@ func (p *Publication) Problems() []*PublicationError {
 		case t.Published:
 		case t.Kind == "p" && !p.ViaRoot:
 			add(t.Name, "is partitioned, and not it but at most some of its partitions are in publication "+
-				strconv.Quote(p.Name)+p.belonging(t),
-				"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish_via_partition_root = true);"+
-					p.addSQL(t))
+				quoted+p.belonging(t), alter+" SET (publish_via_partition_root = true);"+p.addSQL(t))
 		case t.Root != "" && p.ViaRoot:
 			add(t.Name, "is a partition, and its rows come under the name of "+t.Root,
 				`set replication.tables to "`+t.Root+`"`)
 		default:
-			add(t.Name, "is not in publication "+strconv.Quote(p.Name)+p.belonging(t),
-				strings.TrimSpace(p.addSQL(t)))
+			add(t.Name, "is not in publication "+quoted+p.belonging(t), strings.TrimSpace(p.addSQL(t)))
 		}
 	}
 	return problems
 }
 
-func (p *Publication) Names() []string {
-	names := make([]string, len(p.Tables))
-	for i, t := range p.Tables {
-		names[i] = t.Name
+// Names are those of the tables, as requested.
+func (p *Publication) Names() (names []string) {
+	for _, t := range p.Tables {
+		names = append(names, t.Name)
 	}
 	return names
 }

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -22,9 +23,9 @@ func SplitTable(table string) (schema, name string) {
 
 // SplitTables is SplitTable for several.
 func SplitTables(tables []string) (schemas, names []string) {
-	schemas, names = make([]string, len(tables)), make([]string, len(tables))
-	for i, t := range tables {
-		schemas[i], names[i] = SplitTable(t)
+	for _, t := range tables {
+		schema, name := SplitTable(t)
+		schemas, names = append(schemas, schema), append(names, name)
 	}
 	return schemas, names
 }
@@ -35,6 +36,7 @@ func QuoteTable(table string) string {
 	return pgx.Identifier{schema, name}.Sanitize()
 }
 
+// QuoteTables is QuoteTable for several, with commas.
 func QuoteTables(tables []string) string {
 	quoted := make([]string, len(tables))
 	for i, t := range tables {
@@ -53,9 +55,8 @@ func CreatePublicationSQL(name string, tables []string) string {
 		" WITH (publish = 'insert', publish_via_partition_root = true);"
 }
 
-// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one
-// that exists the tables that it lacks, where AddTables would; for psql and for whatever else runs
-// SQL.
+// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name; otherwise it adds
+// the tables that AddTables would add.
 func EnsurePublicationSQL(name string, tables []string) string {
 	var b strings.Builder
 	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM " +
@@ -68,7 +69,7 @@ func EnsurePublicationSQL(name string, tables []string) string {
 	return b.String() + "END $postrider$;"
 }
 
-// lacksTableSQL asks by the catalog and by the view: the former has a partitioned table whose
+// lacksTableSQL reads the catalog and the view: the former has a partitioned table whose
 // partitions the latter lists, the latter a table that is published with its schema.
 const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELECT %[2]s::pg_catalog.regclass::pg_catalog.oid) AS t(oid)
     WHERE p.pubname = %[1]s AND NOT p.puballtables
@@ -119,8 +120,8 @@ func (p *Publication) addSQL(t Table) string {
 	return " " + addTableSQL(p.Name, t.Name)
 }
 
-// EnsurePublication creates the publication if there is none of this name, and says whether it
-// did. One that exists is left as it is: whether it fits is for VerifyPublication to say.
+// EnsurePublication creates the publication if there is none of this name, and reports whether it
+// did. One that exists stays as it is; VerifyPublication reports whether it fits.
 func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string,
 	tables []string) (created bool, err error) {
 	p, err := Inspect(ctx, conn, name, tables)
@@ -128,21 +129,22 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string,
 		return false, err
 	}
 	sql := CreatePublicationSQL(name, tables)
-	if _, err := conn.Exec(ctx, sql); err != nil {
-		if postgres.SQLState(err) == "42501" {
-			return false, &Error{
-				Err: fmt.Errorf("create publication %q: %w", name, postgres.Error(err)),
-				Fix: "as the owner of the tables, with CREATE on the database:\n" + sql,
-			}
-		}
-		return false, fmt.Errorf("create publication %q: %w", name, postgres.Error(err))
+	_, err = conn.Exec(ctx, sql)
+	err = withoutRight(postgres.Wrap(err, "create publication %q", name),
+		"as the owner of the tables, with CREATE on the database:\n"+sql)
+	return err == nil, err
+}
+
+// withoutRight adds the advice to the error of a statement that the role may not run.
+func withoutRight(err error, fix string) error {
+	if postgres.SQLState(err) == "42501" {
+		return &Error{Err: err, Fix: fix}
 	}
-	return true, nil
+	return err
 }
 
 // AddTables adds those of the tables that a publication lacks, and returns them. Without the right
-// to, the error has the SQL for who has it. What else is wrong with the publication is for
-// VerifyPublication to say.
+// to, the error has the SQL for a role with it. VerifyPublication reports what else is wrong.
 func AddTables(ctx context.Context, conn *pgx.Conn, name string,
 	tables []string) (added []string, err error) {
 	p, err := Inspect(ctx, conn, name, tables)
@@ -158,11 +160,9 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string,
 		}
 		sql := addTableSQL(name, t.Name)
 		if _, err := conn.Exec(ctx, sql); err != nil {
-			err = fmt.Errorf("add table %s to publication %q: %w", t.Name, name, postgres.Error(err))
-			if postgres.SQLState(err) == "42501" {
-				err = &Error{Err: err, Fix: sql + " -- as the owner of the publication and of the table"}
-			}
-			return added, err
+			return added, withoutRight(
+				postgres.Wrap(err, "add table %s to publication %q", t.Name, name),
+				sql+" -- as the owner of the publication and of the table")
 		}
 		added = append(added, t.Name)
 	}
@@ -175,4 +175,76 @@ func ResetSQL(p *Publication, t Table) string {
 	alter := "ALTER PUBLICATION " + postgres.QuoteName(p.Name)
 	return "BEGIN; " + alter + " DROP TABLE " + QuoteTable(t.Name) + "; " + alter + " ADD TABLE " +
 		QuoteTable(t.Name) + "; COMMIT;"
+}
+
+// owner is a role that owns a publication and is no superuser. It can leave a table out again at
+// any time, or have no inserts published.
+type owner struct {
+	oid   uint32
+	name  string
+	super string // the role of the session, if that is a superuser
+}
+
+const selectOwner = `
+SELECT o.oid, o.rolname::text, CASE WHEN me.rolsuper THEN me.rolname::text ELSE '' END
+FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner JOIN
+  pg_catalog.pg_roles me ON me.rolname = current_user
+WHERE p.oid = $1::pg_catalog.oid AND NOT o.rolsuper`
+
+func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner, error) {
+	var o owner
+	err := conn.QueryRow(ctx, selectOwner, publication).Scan(&o.oid, &o.name, &o.super)
+	switch {
+	// pg_roles may be closed to all but superusers: the problem is found without it
+	case errors.Is(err, pgx.ErrNoRows), postgres.SQLState(err) == "42501":
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read its owner: %w", postgres.Error(err))
+	}
+	return &o, nil
+}
+
+// Foreign reports whether a table that it lacks belongs to another role than the publication. Only
+// a superuser, or a role that both trust, may add it then.
+func (p *Publication) Foreign(t Table) bool {
+	return p.owner != nil && t.OID != 0 && p.owner.oid != t.owner
+}
+
+// trusted refuses a publication of another role to a superuser, whose right to change it says
+// nothing: a superuser may change every one.
+func (p *Publication) trusted(t Table) error {
+	if !p.Foreign(t) || p.owner.super == "" {
+		return nil
+	}
+	return &Error{
+		Err: fmt.Errorf("publication %q belongs to role %q, who could take table %s out of it at any "+
+			"time: %w", p.Name, p.owner.name, t.Name, ErrForeign),
+		WAL: "nothing was changed",
+		Fix: "once it is clear who made it, give it to a superuser; or choose another name with " +
+			"replication.publication:\n" + p.TakeSQL(),
+	}
+}
+
+// TakeSQL gives the publication to the superuser that runs it: among the owners of several tables
+// it would change hands with each.
+func (p *Publication) TakeSQL() string {
+	to := "CURRENT_USER"
+	if p.owner.super != "" {
+		to = postgres.QuoteName(p.owner.super)
+	}
+	return "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " OWNER TO " + to + ";"
+}
+
+// belonging follows the name of the publication.
+func (p *Publication) belonging(t Table) string {
+	if !p.Foreign(t) {
+		return ""
+	}
+	return fmt.Sprintf(", which belongs to role %q", p.owner.name)
+}
+
+// Caution is the remark behind SQL that takes the publication.
+func (p *Publication) Caution() string {
+	return fmt.Sprintf(" -- once it is clear who role %q is, who could take the table out again; "+
+		"or name another in replication.publication", p.owner.name)
 }

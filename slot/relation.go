@@ -2,10 +2,12 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
@@ -24,31 +26,27 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.
 WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')
 ORDER BY a.attnum`
 
-// Relation describes a table the way the server will before its first row, so that it can be
-// judged before there is one. A publication's column list is not applied, see Table.Relation. A
-// table that does not exist is a *PublicationError.
+// Relation describes a table as the server will before its first row, without a publication's
+// column list: see Table.Relation. A table that does not exist is a *PublicationError.
 func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.Relation, error) {
 	schema, name := SplitTable(table)
 	rel := &replication.Relation{Namespace: schema, Name: name}
-	rows, err := conn.Query(ctx, selectColumns, schema, name)
-	if err == nil {
-		rel.Columns, err = pgx.CollectRows(rows,
-			func(row pgx.CollectableRow) (replication.Column, error) {
-				var c replication.Column
-				err := row.Scan(&rel.OID, &c.Name, &c.TypeOID, &c.TypeMod, &c.Key)
-				return c, err
-			})
+	read := func(row pgx.CollectableRow) (c replication.Column, err error) {
+		err = row.Scan(&rel.OID, &c.Name, &c.TypeOID, &c.TypeMod, &c.Key)
+		return c, err
 	}
+	columns, err := postgres.Collect(ctx, conn, read, selectColumns, schema, name)
 	if err != nil {
-		return nil, fmt.Errorf("describe table %s: %w", table, postgres.Error(err))
+		return nil, fmt.Errorf("describe table %s: %w", table, err)
 	}
+	rel.Columns = columns
 	if rel.OID == 0 {
 		return nil, missingTable("", table) // or it has no columns
 	}
 	return rel, nil
 }
 
-// missingTable says that a configured table does not exist.
+// missingTable is the error of a configured table that does not exist.
 func missingTable(publication, table string) *PublicationError {
 	return &PublicationError{
 		Publication: publication, Table: table, Problem: "does not exist",
@@ -90,14 +88,84 @@ func WrittenSQL(value string) string {
 	return "CASE WHEN NOT (" + value + " IS NULL) THEN pg_catalog.format('%s', " + value + ") END"
 }
 
-// Types of columns that hold a moment.
-const (
-	dateOID        = 1082
-	timestampOID   = 1114
-	timestamptzOID = 1184
-)
-
 // HoldsTime reports whether a column is of a type that can be compared with a moment.
 func HoldsTime(c replication.Column) bool {
-	return slices.Contains([]uint32{dateOID, timestampOID, timestamptzOID}, c.TypeOID)
+	return slices.Contains([]uint32{pgtype.DateOID, pgtype.TimestampOID, pgtype.TimestamptzOID},
+		c.TypeOID)
+}
+
+// pg_partition_tree would lock every partition. Nearest last: a partition that is configured
+// itself belongs to its own name.
+const selectPartitionOIDs = `
+WITH RECURSIVE tree(n, oid, depth) AS (
+  SELECT wanted.n, c.oid, 0
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted(nspname, relname, n)
+  JOIN pg_catalog.pg_namespace ns ON ns.nspname = wanted.nspname
+  JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = wanted.relname
+  UNION ALL
+  SELECT tree.n, i.inhrelid, tree.depth + 1
+  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN pg_catalog.pg_class c ON
+  c.oid = i.inhrelid AND c.relispartition)
+SELECT n, oid FROM tree ORDER BY depth DESC`
+
+// OIDs returns the tables, and their present partitions, by OID. A row in the WAL may be older:
+// see partition.Assigner.
+func OIDs(ctx context.Context, conn *pgx.Conn, tables []string) (map[uint32]string, error) {
+	schemas, names := SplitTables(tables)
+	type row struct {
+		N   int
+		OID uint32
+	}
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[row], selectPartitionOIDs, schemas,
+		names)
+	oids := map[uint32]string{}
+	for _, r := range found {
+		oids[r.OID] = tables[r.N-1]
+	}
+	return oids, postgres.Wrap(err, "read the partitions of the tables")
+}
+
+const selectPartitions = `
+WITH RECURSIVE tree(oid) AS (
+  SELECT $1::oid
+  UNION ALL
+  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN
+  pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
+SELECT pg_catalog.format('%s.%s', n.nspname, c.relname) FROM tree JOIN pg_catalog.pg_class c ON
+  c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE tree.oid <> $1`
+
+// PartitionNames are the names under which rows of a table may come, beside its own.
+func (t Table) PartitionNames(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	names, err := postgres.Collect(ctx, conn, pgx.RowTo[string], selectPartitions, t.OID)
+	return names, postgres.Wrap(err, "read the partitions of table %s", t.Name)
+}
+
+// MayRead returns why the rows of a table must not be read by SELECT; empty: they may. A SELECT
+// runs code of the table's owner with the rights of the reader (docs/THREAT-MODEL.md). The owner
+// grants SELECT, so the grant is no consent; the configuration or a command is.
+func MayRead(ctx context.Context, conn *pgx.Conn, oid uint32,
+	consented bool) (whyNot string, err error) {
+	var granted, table, own bool
+	err = conn.QueryRow(ctx, `
+		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT'), c.relkind IN ('r'::"char", 'p'::"char"),
+		NOT EXISTS (
+			SELECT FROM pg_catalog.pg_class t WHERE t.relowner <> me.oid
+			  AND (t.oid = c.oid OR t.oid IN (SELECT p.relid::oid FROM
+			  pg_catalog.pg_partition_tree(c.oid::regclass) p)))
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles me ON me.rolname = current_user WHERE c.oid =
+		$1::oid`, oid).Scan(&granted, &table, &own)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "there is no such table", nil
+	case err != nil:
+		return "", fmt.Errorf("read who may read relation %d: %w", oid, postgres.Error(err))
+	case !table:
+		return "it is no table", nil
+	case !granted:
+		return "it takes SELECT on the table", nil
+	case !own && !consented:
+		return "it belongs to another role, and snapshot.mode is off", nil
+	}
+	return "", nil
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
+	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -55,33 +56,22 @@ func (s Slot) Lost() bool {
 // is gone if its creation is cancelled.
 func (s Slot) Unfinished() bool { return s.Plugin != "" && s.ConfirmedFlushLSN == 0 && !s.Lost() }
 
-// CatalogRow is the row as JSON: the columns differ from version to version, and the members of an
-// object may be missing.
+// CatalogRow is the row as JSON: its columns differ from version to version.
 type CatalogRow struct {
 	Slot
-	Name              string  `json:"slot_name"`
-	CatalogXmin       *string `json:"catalog_xmin"`
-	RestartLSN        *string `json:"restart_lsn"`
-	ConfirmedFlushLSN *string `json:"confirmed_flush_lsn"`
+	Name              string           `json:"slot_name"`
+	CatalogXmin       uint32           `json:"catalog_xmin,string"`
+	RestartLSN        postgres.TextLSN `json:"restart_lsn"`
+	ConfirmedFlushLSN postgres.TextLSN `json:"confirmed_flush_lsn"`
 }
 
-// Parse is the Slot with the columns that have another form.
-func (r CatalogRow) Parse() (Slot, error) {
+// Parse returns the Slot with the columns that have another form.
+func (r CatalogRow) Parse() Slot {
 	s := r.Slot
-	s.Name = r.Name
-	var err error
-	if r.CatalogXmin != nil {
-		xmin, err := strconv.ParseUint(*r.CatalogXmin, 10, 32)
-		if err != nil {
-			return Slot{}, fmt.Errorf("catalog_xmin: %w", err)
-		}
-		s.CatalogXmin = uint32(xmin)
-	}
-	if s.RestartLSN, err = postgres.ParseOptionalLSN(r.RestartLSN); err != nil {
-		return Slot{}, err
-	}
-	s.ConfirmedFlushLSN, err = postgres.ParseOptionalLSN(r.ConfirmedFlushLSN)
-	return s, err
+	s.Name, s.CatalogXmin = r.Name, r.CatalogXmin
+	s.RestartLSN = pglogrepl.LSN(r.RestartLSN)
+	s.ConfirmedFlushLSN = pglogrepl.LSN(r.ConfirmedFlushLSN)
+	return s
 }
 
 // CurrentLSNSQL is the position at which the server writes, or on a standby replays.
@@ -93,7 +83,7 @@ const selectSlots = `SELECT pg_catalog.to_jsonb(s), (` + CurrentLSNSQL +
 
 // Get reads one slot, with the server's position. ErrNotFound if there is none of this name.
 func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
-	found, err := query(ctx, conn, selectSlots+` WHERE s.slot_name = $1`, name)
+	found, err := postgres.Collect(ctx, conn, readStatus, selectSlots+` WHERE s.slot_name = $1`, name)
 	if err != nil {
 		return Status{}, fmt.Errorf("read slot %q: %w", name, err)
 	}
@@ -106,7 +96,7 @@ func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
 // NotFound is the error of a slot that does not exist.
 func NotFound(name string) error {
 	return &Error{
-		Err: &diagnosis{fmt.Sprintf("slot %q does not exist", name), []error{ErrNotFound}},
+		Err: diagnosed(fmt.Sprintf("slot %q does not exist", name), ErrNotFound),
 		WAL: "nothing is kept for the relay",
 		Fix: "postrider slot list\nif it was the relay's, and it was dropped, look which rows were " +
 			"not delivered:\npostrider recover",
@@ -115,56 +105,108 @@ func NotFound(name string) error {
 
 // List reads all slots of the server, physical ones and those of other databases too, by name.
 func List(ctx context.Context, conn *pgx.Conn) ([]Status, error) {
-	found, err := query(ctx, conn, selectSlots+` ORDER BY s.slot_name`)
-	if err != nil {
-		return nil, fmt.Errorf("list slots: %w", err)
-	}
-	return found, nil
+	found, err := postgres.Collect(ctx, conn, readStatus, selectSlots+` ORDER BY s.slot_name`)
+	return found, postgres.Wrap(err, "list slots")
 }
 
-func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Status, error) {
-	rows, err := conn.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, postgres.Error(err)
+func readStatus(row pgx.CollectableRow) (Status, error) {
+	var r CatalogRow
+	var current *string
+	if err := row.Scan(&r, &current); err != nil || current == nil {
+		return NewStatus(r.Parse(), 0, time.Now()), err
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Status, error) {
-		var document []byte
-		var current *string
-		if err := row.Scan(&document, &current); err != nil {
-			return Status{}, err
-		}
-		var r CatalogRow
-		if err := json.Unmarshal(document, &r); err != nil {
-			return Status{}, err
-		}
-		s, err := r.Parse()
-		if err != nil {
-			return Status{}, err
-		}
-		currentLSN, err := postgres.ParseOptionalLSN(current)
-		return NewStatus(s, currentLSN, time.Now()), err
-	})
-	return found, postgres.Error(err)
+	lsn, err := postgres.ParseLSN(*current)
+	return NewStatus(r.Parse(), lsn, time.Now()), err
 }
 
 // Drop removes a slot that no session reads from: the WAL it keeps is released.
 // replication.ErrSlotInUse if it is active.
 func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
-	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, name); err != nil {
-		return fmt.Errorf("drop slot %q: %w", name, commandError(ctx, conn, err, name))
-	}
-	return nil
+	_, err := conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, name)
+	return postgres.Wrap(commandError(ctx, conn, err, name), "drop slot %q", name)
 }
 
 // Advance moves the confirmed position of an inactive slot forward, at most to the server's own,
-// and returns where it then stands. Rows in between are never delivered.
+// and returns the new one. Rows in between are never delivered.
 func Advance(ctx context.Context, conn *pgx.Conn, name string,
 	to pglogrepl.LSN) (pglogrepl.LSN, error) {
-	var end string
-	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1,
-		$2::pg_catalog.pg_lsn)`, name, to.String()).Scan(&end)
+	end, err := postgres.One[string](ctx, conn, `SELECT end_lsn::text
+		FROM pg_catalog.pg_replication_slot_advance($1, $2::pg_catalog.pg_lsn)`, name, to.String())
 	if err != nil {
 		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(ctx, conn, err, name))
 	}
 	return postgres.ParseLSN(end)
+}
+
+// Status is a slot as it was observed, with its distances. Its JSON has positions in PostgreSQL's
+// text form, and leaves out what is not known.
+type Status struct {
+	Slot
+	CurrentWALLSN pglogrepl.LSN `json:"-"` // where the server wrote at the time
+	// LagBytes is CurrentWALLSN - ConfirmedFlushLSN; nil: not known.
+	LagBytes *int64 `json:"lag_bytes,omitempty"`
+	// RetainedBytes is CurrentWALLSN - RestartLSN, what is kept for the slot; nil: nothing, or not
+	// known.
+	RetainedBytes *int64 `json:"retained_bytes,omitempty"`
+	// PublicationOK: the publication brings every table; nil: not looked at.
+	PublicationOK *bool `json:"publication_ok,omitempty"`
+	// What is wrong with the publication, and what to type next; empty: nothing, or not looked at.
+	PublicationProblem string `json:"publication_problem,omitempty"`
+	PublicationFix     string `json:"publication_fix,omitempty"`
+
+	ObservedAt time.Time `json:"observed_at,omitzero"` // when, by our clock; zero: never
+	// Error is why the last observation failed; the other fields are older then.
+	Error string `json:"error,omitempty"`
+}
+
+// NewStatus is a slot as it was at a moment, when the server wrote at current.
+func NewStatus(s Slot, current pglogrepl.LSN, now time.Time) Status {
+	return Status{
+		Slot: s, CurrentWALLSN: current, ObservedAt: now,
+		LagBytes: distance(current, s.ConfirmedFlushLSN), RetainedBytes: distance(current, s.RestartLSN),
+	}
+}
+
+// distance is never negative: on a standby a copied slot can be ahead of what has been replayed.
+func distance(to, from pglogrepl.LSN) *int64 {
+	if to == 0 || from == 0 {
+		return nil
+	}
+	return new(max(0, int64(to)-int64(from)))
+}
+
+// plain is a Status without methods.
+type plain Status
+
+// statusJSON has the positions in PostgreSQL's text form.
+type statusJSON struct {
+	*plain
+	RestartLSN        postgres.TextLSN `json:"restart_lsn,omitzero"`
+	ConfirmedFlushLSN postgres.TextLSN `json:"confirmed_flush_lsn,omitzero"`
+	CurrentWALLSN     postgres.TextLSN `json:"current_wal_lsn,omitzero"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s Status) MarshalJSON() ([]byte, error) {
+	return json.Marshal(statusJSON{
+		(*plain)(&s), postgres.TextLSN(s.RestartLSN), postgres.TextLSN(s.ConfirmedFlushLSN),
+		postgres.TextLSN(s.CurrentWALLSN),
+	})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Status) UnmarshalJSON(document []byte) error {
+	*s = Status{}
+	j := statusJSON{plain: (*plain)(s)}
+	err := json.Unmarshal(document, &j)
+	s.RestartLSN = pglogrepl.LSN(j.RestartLSN)
+	s.ConfirmedFlushLSN = pglogrepl.LSN(j.ConfirmedFlushLSN)
+	s.CurrentWALLSN = pglogrepl.LSN(j.CurrentWALLSN)
+	return err
+}
+
+// TemporaryName is the name of a slot that ends with its connection. Slots belong to the whole
+// server, and containers often share a process id: the random part distinguishes them.
+func TemporaryName(purpose string) string {
+	return fmt.Sprintf("postrider_%s_%d_%016x", purpose, os.Getpid(), rand.Uint64())
 }

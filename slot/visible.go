@@ -17,13 +17,11 @@ import (
 // visibleInterval is how often the waits of this file look.
 const visibleInterval = 20 * time.Millisecond
 
-// finishTimeout bounds the wait for a transaction that has written its commit and only has to be
-// told of it.
+// finishTimeout bounds the wait for a transaction that has written its commit and is not visible.
 const finishTimeout = 10 * time.Second
 
-// selectFinishing returns the snapshot of the transaction that asks, and the other transactions
-// that are running for others. One that waits for a synchronous standby is left out: it has
-// entered its commit in pg_xact before.
+// selectFinishing returns the snapshot of its transaction, and the other running transactions. One
+// that waits for a synchronous standby is left out: pg_xact has its commit already.
 const selectFinishing = `
 SELECT pg_catalog.pg_current_snapshot()::text, ARRAY(
   SELECT l.transactionid::text FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a
@@ -43,34 +41,26 @@ ORDER BY a.backend_start`
 // To an ordinary snapshot they are as good as running.
 func OpenTransactions(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	open, err := findBlockers(ctx, conn, committing)
-	if err != nil {
-		return nil, fmt.Errorf("look for open transactions: %w", err)
-	}
-	return namesOf(open), nil
+	return namesOf(open), postgres.Wrap(err, "look for open transactions")
 }
 
-// NextXID returns an xid, without its epoch, that no transaction reaches which has one by now: for
-// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid: the xmax of a
-// snapshot is behind the last transaction that is visible, and not behind those that are to be
-// waited for.
+// NextXID returns an xid, without its epoch, that no transaction reaches which has one now: for
+// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid, since the xmax
+// of a snapshot is not behind transactions that are invisible.
 func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 	tx, err := conn.Begin(ctx)
 	if err == nil {
 		err = tx.QueryRow(ctx, `SELECT pg_catalog.pg_current_xact_id()::pg_catalog.xid`).Scan(&xid)
 		err = errors.Join(err, tx.Rollback(ctx)) // a commit might wait for the synchronous standby
 	}
-	if err != nil {
-		return 0, fmt.Errorf("find the next transaction: %w", postgres.Error(err))
-	}
-	return xid, nil
+	return xid, postgres.Wrap(err, "find the next transaction")
 }
 
-// AwaitCommitted blocks until a snapshot that is taken now sees every transaction that had
-// committed when a slot began, ten seconds at most: then ErrBlocked names those that are left, and
-// the call can be repeated. The slot does not send them, and an ordinary snapshot does not see
-// them while they wait for a synchronous standby. None of them reaches xmax or is in running:
-// those of an exported snapshot, or what NextXID returned once, and nil. Another xid for each call
-// may never end, since transactions overlap; those that were running come by the slot.
+// AwaitCommitted blocks until a new snapshot sees every transaction that had committed when a slot
+// began, ten seconds at most: then ErrBlocked names the others, and the call can be repeated. The
+// slot does not send them, and they are invisible while they wait for a synchronous standby. None
+// of them reaches xmax or is in running: those of an exported snapshot, or what NextXID returned
+// once, and nil. With another xid in each call the wait may never end, since transactions overlap.
 func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []uint32) error {
 	before := &Snapshot{xmax, running}
 	var left []blocker // of those that were running at first
@@ -104,9 +94,8 @@ func unseen(left []blocker) error {
 			"pg_locks WHERE locktype = 'transactionid');"
 	}
 	return &Error{
-		Err: &diagnosis{"rows that were committed before the slot began may not be visible yet, " +
-			"since transactions are open: " + strings.Join(namesOf(left), ", "),
-			[]error{ErrBlocked}},
+		Err: diagnosed("rows that were committed before the slot began may not be visible yet, "+
+			"since transactions are open: "+strings.Join(namesOf(left), ", "), ErrBlocked),
 		WAL: keptMeanwhile,
 		Fix: fix + endPrepared(left),
 	}
@@ -117,10 +106,10 @@ const keptMeanwhile = "none is lost: the slot keeps what comes after its boundar
 	"every write, until the tables were read"
 
 // AwaitFinished blocks until every transaction that the snapshot of conn's transaction takes for
-// committed has entered its commit in pg_xact, ten seconds at most, and returns the snapshot. That
-// of a new slot is made of the WAL, where a commit stands earlier. A row that is read in between
-// seems to be of an aborted transaction, and the row's hint bits keep that: it would be missing in
-// the snapshot, and the slot never sends it. So it has to be called before the first row is read.
+// committed is so in pg_xact too, ten seconds at most, and returns the snapshot. Call it before
+// the first row is read: the snapshot of a new slot is made of the WAL, which has a commit
+// earlier. A row read in between looks like one of an aborted transaction, and its hint bits keep
+// that: the snapshot lacks it, and the slot never sends it.
 func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	var seen *Snapshot
 	var finishing string // a transaction
@@ -148,8 +137,8 @@ func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 		return nil, fmt.Errorf("look whether the transactions before the slot have finished: %w", err)
 	case !finished:
 		return nil, &Error{
-			Err: &diagnosis{"transaction " + finishing + " has written its commit and does not finish, " +
-				"so its rows cannot be read yet", []error{ErrBlocked}},
+			Err: diagnosed("transaction "+finishing+" has written its commit and does not finish, so "+
+				"its rows cannot be read yet", ErrBlocked),
 			WAL: keptMeanwhile,
 			Fix: "if it waits for a synchronous standby, let the relay see that:\n" +
 				"GRANT pg_read_all_stats TO " + postgres.QuoteName(conn.Config().User) + ";",
@@ -158,7 +147,7 @@ func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	return seen, nil
 }
 
-// Snapshot says which transactions a statement saw.
+// Snapshot is which transactions a statement saw.
 type Snapshot struct {
 	Xmax    uint32 // it saw none from this one on
 	Running []uint32
@@ -166,31 +155,24 @@ type Snapshot struct {
 
 // ParseSnapshot reads a pg_snapshot, "xmin:xmax:xid,...".
 func ParseSnapshot(text string) (*Snapshot, error) {
-	parts := strings.Split(text, ":")
-	if len(parts) != 3 {
+	var xids []uint32
+	_, behind, _ := strings.Cut(text, ":")
+	separator := func(r rune) bool { return r == ':' || r == ',' }
+	for one := range strings.FieldsFuncSeq(behind, separator) {
+		n, err := strconv.ParseUint(one, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no snapshot: %w", text, err)
+		}
+		xids = append(xids, uint32(n)) //nolint:gosec // without its epoch, as the stream has it
+	}
+	if len(xids) == 0 || strings.Count(text, ":") != 2 {
 		return nil, fmt.Errorf("%q is no snapshot", text)
 	}
-	var s Snapshot
-	var err error
-	xid := func(text string) uint32 {
-		n, parseErr := strconv.ParseUint(text, 10, 64)
-		if parseErr != nil {
-			err = fmt.Errorf("%q is no snapshot: %w", text, parseErr)
-		}
-		return uint32(n) //nolint:gosec // without its epoch, as the stream has it
-	}
-	s.Xmax = xid(parts[1])
-	if parts[2] != "" {
-		for _, one := range strings.Split(parts[2], ",") {
-			s.Running = append(s.Running, xid(one))
-		}
-	}
-	return &s, err
+	return &Snapshot{xids[0], xids[1:]}, nil
 }
 
-// Sees reports whether it saw a transaction that has committed by now. One from xmax on is of the
-// future, or of two thousand million transactions ago. Zero stands for one of long ago, and nil
-// for a snapshot that saw all.
+// Sees reports whether it saw a transaction that has committed by now. One from xmax on is later,
+// or half of all xids ago. Zero stands for one of long ago, nil for a snapshot that saw all.
 func (s *Snapshot) Sees(xid uint32) bool {
 	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running,
 		xid) //nolint:gosec // as PostgreSQL compares them

@@ -134,7 +134,7 @@ func (r *Recovery) dead(row routed) bool {
 	return dead
 }
 
-// rows gives every row in question, table by table, each in its order.
+// rows calls each with every row in question, table by table, each in its order.
 func (r *Recovery) rows(ctx context.Context, each func(t int, row routed) error) error {
 	to, err := r.parts.Router()
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	WhenNeeded = "when_needed"
 )
 
-// DefaultConfig returns the defaults; config.example.toml gives the reasons.
+// DefaultConfig returns the defaults; config.example.toml has the reasons.
 func DefaultConfig() Config { return Config{Mode: NoData, Topic: "postrider.snapshot"} }
 
 // On reports whether rows already in the tables may have to be published.

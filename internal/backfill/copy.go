@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/router"
@@ -61,10 +64,9 @@ func (c *Copy) Close() {
 	c.close()
 }
 
-// Run publishes what is left to publish. When stop ends it finishes the chunk that is on its way
-// and returns nil, and a later Copy goes on; ctx ends it at once. When it returns nil and stop has
-// not ended, the slot may be streamed. Otherwise the error is one of the stream, the router or the
-// sink.
+// Run publishes the rest. When stop ends it finishes its chunk and returns nil, and a later Copy
+// goes on; ctx ends it at once. The slot may be streamed when it returns nil and stop has not
+// ended. Other errors are those of the stream, the router or the sink.
 func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -125,7 +127,7 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 	return nil
 }
 
-// estimate also tells in which order rows are published.
+// estimate also logs in which order rows are published.
 func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 	c.progress = progress{started: time.Now(), logged: time.Now(), reporter: report, log: c.Log}
 	for _, t := range c.tables {
@@ -161,8 +163,8 @@ func (c *Copy) catchUp(ctx context.Context) error {
 		if c.byCommitTime() {
 			from = offsets.First
 		}
-		if err := c.store.Read(ctx, topic, from,
-			func(m *sink.Message) { c.published.add(Fingerprint(m)) }); err != nil {
+		err := c.store.Read(ctx, topic, from, func(m *sink.Message) { c.published.add(Fingerprint(m)) })
+		if err != nil {
 			return err
 		}
 	}
@@ -186,16 +188,10 @@ func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
 	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax, c.record.Running)
 }
 
-// byCommitTime: an update moves a row in that order, and vacuum may make its time unknown, so that
-// rows after a position are not the rest of them. All messages since the beginning of the snapshot
-// are looked for then.
+// byCommitTime: updates move rows in that order, and vacuum may remove their times, so that rows
+// after a position are not the rest. All messages of the snapshot are looked for then.
 func (c *Copy) byCommitTime() bool {
-	for _, t := range c.tables {
-		if t.Order.Commit {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.tables, func(t *TableReader) bool { return t.Order.Commit })
 }
 
 // table publishes one table, chunk by chunk.
@@ -219,7 +215,7 @@ func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Rou
 		if err := context.Cause(reading); err != nil {
 			return err
 		}
-		// What stands before a row that cannot be published is published.
+		// Rows before one that cannot be published are published.
 		if err := c.publish(ctx, w, ch.chunk); err != nil {
 			return err
 		}
@@ -282,4 +278,50 @@ func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows,
 		}
 	}
 	return ch, nil
+}
+
+// logInterval is the time between two log lines about a snapshot under way.
+const logInterval = 10 * time.Second
+
+// State is how far a Copy has come.
+type State struct {
+	Table         string  // that is being copied; empty: not begun
+	Rows          int64   // read and acknowledged, over all tables, by this and earlier Copies
+	EstimatedRows int64   // that there are, by the planner
+	RowsPerSecond float64 // of this Copy
+}
+
+type progress struct {
+	table     string
+	rows      int64
+	before    int64 // of them, copied before this Copy
+	estimated int64
+	started   time.Time
+	logged    time.Time
+	reporter  func(State)
+	log       zerolog.Logger
+}
+
+// advance counts a chunk.
+func (p *progress) advance(rows int64) {
+	p.rows += rows
+	p.report()
+	if time.Since(p.logged) < logInterval {
+		return
+	}
+	p.logged = time.Now()
+	st := p.state()
+	p.log.Info().Str("relation", st.Table).Int64("rows", st.Rows).
+		Int64("estimated_rows", st.EstimatedRows).
+		Float64("rows_per_second", st.RowsPerSecond).Msg("snapshot in progress")
+}
+
+func (p *progress) report() { p.reporter(p.state()) }
+
+func (p *progress) state() State {
+	st := State{Table: p.table, Rows: p.rows, EstimatedRows: p.estimated}
+	if seconds := time.Since(p.started).Seconds(); seconds > 0 {
+		st.RowsPerSecond = float64(p.rows-p.before) / seconds
+	}
+	return st
 }

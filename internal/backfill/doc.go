@@ -11,11 +11,10 @@
 // come by the slot, which it learns from the slot's stream without confirming anything, and those
 // that are in the topics already.
 //
-//   - source.go       the tables as they were before a boundary, in one transaction
-//   - boundary.go     the transaction: that of a slot's snapshot, or one that begins now
-//   - table.go        the SELECT of one table
+//   - source.go       the tables as they were before a boundary, in one transaction: that of a
+//     slot's snapshot, or one that begins now
+//   - table.go        the SELECT of one table, or of some of its rows
 //   - order.go        the columns by which its rows are sorted, and a position among them
-//   - selection.go    a table with only some of its rows
 //   - rows.go         the cursor over a table
 //   - inserted.go     the rows that come by the slot
 //   - fingerprint.go  which messages are in the topics
@@ -31,22 +30,21 @@
 //     left out.
 //  4. The tables are read again when no transaction is left that may have committed before the
 //     consistent point and is not visible yet, as while a synchronous standby is away: the slot
-//     does not send it. The record says which cannot have.
-//  5. The confirmed position of the slot is the consistent point until the record says complete.
+//     does not send it. The record has those that cannot have.
+//  5. The confirmed position of the slot is the consistent point until the phase is complete.
 //
 // Not covered: a row that was deleted from the table after the consistent point and before it was
 // read, if an interruption came between; without one the exported snapshot still has it.
 //
 //   - config.go       the section [snapshot]
 //   - snapshot.go     whether a copy is due, by slot and record; makes the slot
-//   - copy.go         one attempt to publish the rows
+//   - copy.go         one attempt to publish the rows, and its progress for the status
 //   - record.go       how far it has come, in a compacted topic
-//   - progress.go     how far it has come, for the status
 //
 // # Recovery
 //
 // The new slot has a name of its own, NAME_recover, until everything is published: no relay can
-// stream past the gap meanwhile, and the catalog_xmin of the lost slot still tells which rows may
+// stream past the gap meanwhile, and the catalog_xmin of the lost slot still shows which rows may
 // be in it. Then the lost slot is dropped, and the new one copied to its name.
 //
 // Rows of the tables are routed as the relay does, and looked for in their topics: topic, key,

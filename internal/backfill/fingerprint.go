@@ -17,7 +17,7 @@ import (
 type Digest [16]byte
 
 // Fingerprint is the same for a message and for what is read back of it: topic, key, value and
-// headers, but for those that say who published it.
+// headers, but for those of the publisher.
 func Fingerprint(m *sink.Message) Digest {
 	h := sha256.New()
 	write(h, []byte(m.Topic))
@@ -36,8 +36,8 @@ func Fingerprint(m *sink.Message) Digest {
 // ofTheRun: the header belongs to the process or the session that published, and not to the row.
 func ofTheRun(header string) bool {
 	return header == router.HeaderLSN || header == router.HeaderIndex ||
-		header == sink.HeaderSource || header == sink.HeaderRedriven || strings.HasPrefix(header,
-		"__debezium.context.")
+		header == sink.HeaderSource || header == sink.HeaderRedriven ||
+		strings.HasPrefix(header, "__debezium.context.")
 }
 
 func write(h hash.Hash, b []byte) {

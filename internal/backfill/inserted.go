@@ -14,10 +14,10 @@ import (
 	"github.com/postrider/postrider/slot/partition"
 )
 
-// Inserted reads the slot's stream from its confirmed position up to a position, confirming
-// nothing, and returns which rows of the tables were inserted there: these come again when the
-// slot is streamed. It takes 16 bytes of memory for each. sql is asked which table the rows of a
-// partition belong to, as the relay decides it.
+// Inserted returns the rows of the tables that the slot's stream inserts from its confirmed
+// position up to a position: they come again when the slot is streamed. It confirms nothing, and
+// takes 16 bytes of memory for each. sql is for the tables of partitions, as the relay decides
+// them.
 func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config,
 	name string, tables []*TableReader, upTo pglogrepl.LSN,
 	log zerolog.Logger) (map[RowID]struct{}, error) {
@@ -55,7 +55,7 @@ type finder struct {
 	maxRowBytes int64
 }
 
-// assigned is the table that rows of a relation belong to, up to a position; nil: none of ours.
+// assigned is the table of a relation's rows, up to a position; nil: none of the outbox tables.
 type assigned struct {
 	table *TableReader
 	upTo  pglogrepl.LSN // zero: all

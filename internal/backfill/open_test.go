@@ -79,7 +79,7 @@ func TestRecovery_PlanWaitsForNoTransaction(t *testing.T) {
 	for _, create := range []bool{false, true} {
 		require.Empty(t, x.planned(Selection{}).OpenTransactions)
 		if create {
-			_, err := slot.Create(t.Context(), x.conn, x.parts.Need.Slot)
+			_, err := slot.CreateWithin(t.Context(), x.conn, x.parts.Need.Slot, patience)
 			require.NoError(t, err)
 		}
 		pid, end := x.busy()

@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,7 +13,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Order says by what rows are sorted before their id.
+// Order is what rows are sorted by before their id.
 type Order struct {
 	Column string // empty: none
 	Commit bool   // by the commit time of the transaction that wrote the row last
@@ -51,26 +52,26 @@ type KeyColumns struct {
 }
 
 func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key, error) {
-	rows, err := conn.Query(ctx, `
+	type column struct {
+		Name     string
+		Nullable bool
+		Type     string // empty: not of pg_catalog
+	}
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[column], `
 		SELECT a.attname, NOT a.attnotnull, CASE WHEN t.typnamespace =
 		'pg_catalog'::pg_catalog.regnamespace::oid AND t.typtype = 'b'
 			THEN pg_catalog.format_type(t.oid, NULL) ELSE '' END
 		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped`, table)
-	if err != nil {
-		return nil, postgres.Error(err)
-	}
 	keys := map[string]key{}
-	var k key
-	_, err = pgx.ForEachRow(rows, []any{&k.column, &k.nullable, &k.typ}, func() error {
-		k.sql = postgres.QuoteName(k.column)
+	for _, c := range found {
+		k := key{column: c.Name, sql: postgres.QuoteName(c.Name), typ: c.Type, nullable: c.Nullable}
 		if k.typ == "" {
 			k.sql, k.typ = slot.WrittenSQL(k.sql), "text"
 		}
 		keys[k.column] = k
-		return nil
-	})
-	return keys, postgres.Error(err)
+	}
+	return keys, err
 }
 
 // findUnique finds what tells rows apart and contains the id: a partitioned table's unique indexes
@@ -81,7 +82,7 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 		return c.refuse(fmt.Sprintf("has no column %q", id),
 			"set router.table.field.event.id to the column with the id")
 	}
-	rows, err := conn.Query(ctx, `
+	indexes, err := postgres.Collect(ctx, conn, pgx.RowTo[[]string], `
 		SELECT ARRAY(SELECT a.attname::text FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH
 		ORDINALITY AS k(attnum, n)
 			JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.n <=
@@ -90,10 +91,6 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 		WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS
 		NULL
 		ORDER BY i.indnkeyatts, NOT i.indisprimary`, c.Relation.OID)
-	if err != nil {
-		return fmt.Errorf("read the indexes of table %s: %w", c.Name, postgres.Error(err))
-	}
-	indexes, err := pgx.CollectRows(rows, pgx.RowTo[[]string])
 	if err != nil {
 		return fmt.Errorf("read the indexes of table %s: %w", c.Name, postgres.Error(err))
 	}
@@ -120,11 +117,7 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 // findOrder decides by what rows are sorted. Integer ids are taken for a sequence.
 func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map[string]key,
 	keys KeyColumns) error {
-	by := keys.OrderBy
-	if by == "" {
-		by = keys.Timestamp
-	}
-	if by != "" {
+	if by := cmp.Or(keys.OrderBy, keys.Timestamp); by != "" {
 		k, exists := columns[by]
 		if !exists {
 			return c.refuse(fmt.Sprintf("has no column %q", by),
@@ -138,9 +131,9 @@ func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map
 	if slices.Contains([]string{"smallint", "integer", "bigint"}, columns[keys.ID].typ) {
 		return nil
 	}
-	var tracked bool
-	if err := conn.QueryRow(ctx,
-		`SELECT pg_catalog.current_setting('track_commit_timestamp')::boolean`).Scan(&tracked); err != nil {
+	tracked, err := postgres.One[bool](ctx, conn,
+		`SELECT pg_catalog.current_setting('track_commit_timestamp')::boolean`)
+	if err != nil {
 		return fmt.Errorf("read setting track_commit_timestamp: %w", postgres.Error(err))
 	}
 	if !tracked {
@@ -163,12 +156,10 @@ type Position struct {
 // beyond is the condition for rows after a position. A comparison with a NULL in it is not true,
 // so what stands first is not repeated.
 func (c *TableReader) beyond(after *Position) string {
-	keys := c.unique
-	values := after.Key
+	keys, values := c.unique, after.Key
 	isNull := c.order != nil && after.Order == nil
 	if c.order != nil && !isNull {
-		keys = append([]key{*c.order}, keys...)
-		values = append([]string{*after.Order}, values...)
+		keys, values = c.keys(), append([]string{*after.Order}, values...)
 	}
 	var left, right []string
 	for i, k := range keys {

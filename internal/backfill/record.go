@@ -40,9 +40,8 @@ type Record struct {
 	SavedAt time.Time `json:"saved_at"`
 }
 
-// maxRunning bounds a Record, which is saved with every chunk, to some 100 kB. A server that has
-// more transactions at the boundary, and so sessions, is not known; with none in the Record they
-// are waited for.
+// maxRunning bounds a Record, which is saved with every chunk, to some 100 kB. Without any in the
+// Record, all transactions below Xmax are waited for.
 const maxRunning = 10_000
 
 // TableProgress is how far one table has been copied.

@@ -21,7 +21,7 @@ type RecoveryParts struct {
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
 	// DeadLetters is the topic with rows that count as delivered though they are in no other; empty:
-	// there is none. DeadLetter says which row one of its records is of.
+	// none. DeadLetter returns the row of one of its records.
 	DeadLetters string
 	DeadLetter  func(m *sink.Message) (relation, id string)
 	// Parked reports, once all of them were read, whether open ones park the key of a message: it
@@ -33,9 +33,9 @@ type RecoveryParts struct {
 
 // Topics is where messages can be read back.
 type Topics interface {
-	// Read gives every record of a topic as it is now, from a time on, zero for all, and reports
-	// whether the topic still has all that was ever published to it. The message is each's until it
-	// returns. A topic that does not exist has no records, and all of them.
+	// Read calls each with every record of a topic from a time on, zero for all, and reports whether
+	// the topic still has all that was published to it. The message is valid until each returns. A
+	// topic that does not exist is empty and whole.
 	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool,
 		err error)
 	Close()
@@ -44,7 +44,7 @@ type Topics interface {
 // readMargin is how long before Selection.Since topics are read: clocks differ.
 const readMargin = time.Hour
 
-// ErrIncomplete marks a refusal: the topics do not tell which rows were delivered.
+// ErrIncomplete marks a refusal: the topics do not show which rows were delivered.
 var ErrIncomplete = errors.New("which rows were delivered is not known")
 
 // ErrParked marks a refusal: rows belong behind open dead letters of their keys.
@@ -71,9 +71,8 @@ type Recovery struct {
 
 type deadRow struct{ relation, id string }
 
-// NewRecovery makes a Recovery and takes the right to publish rows of the tables for the slot.
-// Errors wrap replication.ErrSlotInUse if another process streams from the slot or publishes the
-// tables, or are those of NewTableReader.
+// NewRecovery makes a Recovery and takes the lock of the slot. Errors: replication.ErrSlotInUse if
+// another process streams from it or publishes the tables, or those of NewTableReader.
 func NewRecovery(ctx context.Context, parts RecoveryParts, sel Selection) (*Recovery, error) {
 	src, err := openSource(ctx, parts.Parts)
 	if err != nil {
@@ -95,7 +94,7 @@ func (r *Recovery) Close() {
 	r.close()
 }
 
-// look finds out how it stands, and changes nothing.
+// look reads the state of the slot and the tables, and changes nothing.
 func (r *Recovery) look(ctx context.Context) error {
 	name := r.Need.Slot.Name
 	if err := r.takeLock(ctx); err != nil {
@@ -115,8 +114,8 @@ func (r *Recovery) look(ctx context.Context) error {
 		}
 	case status.Lost():
 		r.lost = &status.Slot
-		r.report.State, r.report.Reason, r.report.ConfirmedFlushLSN = "lost", status.InvalidationReason,
-			status.ConfirmedFlushLSN
+		r.report.State, r.report.Reason = "lost", status.InvalidationReason
+		r.report.ConfirmedFlushLSN = status.ConfirmedFlushLSN
 	default:
 		if err := slot.Verify(status.Slot, r.conn.Config().Database); err != nil {
 			return err
@@ -127,16 +126,19 @@ func (r *Recovery) look(ctx context.Context) error {
 	if r.lost != nil && r.sel.FromXmin == 0 && r.sel.Since.IsZero() && r.sel.closing() {
 		r.sel.FromXmin = r.lost.CatalogXmin
 	}
-	return r.describeTables(ctx)
+	return unreadable(r.describeTables(ctx))
 }
 
 // describeTables narrows the tables to the rows in question.
 func (r *Recovery) describeTables(ctx context.Context) error {
+	if err := r.describe(ctx); err != nil {
+		return err
+	}
 	r.partitions = map[string]string{}
-	return unreadable(r.describe(ctx, func(t slot.Table, reader *TableReader) (*TableReader, error) {
-		names, err := t.PartitionNames(ctx, r.conn)
+	for i, t := range r.tables {
+		names, err := slot.Table{Name: t.Name, OID: t.Relation.OID}.PartitionNames(ctx, r.conn)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, name := range names {
 			if !slices.Contains(r.Need.Tables, name) {
@@ -144,28 +146,28 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 			}
 		}
 		sel := r.sel
-		if sel.TimeColumn, err = reader.TimeColumn(sel.TimeColumn); err != nil {
-			return nil, err
+		if sel.TimeColumn, err = t.TimeColumn(sel.TimeColumn); err != nil {
+			return err
 		}
 		if sel.TimeColumn == "" && (!sel.Since.IsZero() || !sel.Until.IsZero()) {
-			return nil, fmt.Errorf("table %s has no column that says when a row was inserted, or several: "+
+			return fmt.Errorf("table %s has no column that says when a row was inserted, or several: "+
 				"name it with --time-column", t.Name)
 		}
-		if reader = reader.InWrittenOrder(); reader.Order.Written {
+		if t = t.InWrittenOrder(); t.Order.Written {
 			r.parts.Say("rows of table %s are published in the order of the transactions that wrote "+
-				"them last; "+
-				"if that is not the order of a key's rows, set snapshot.order_by to a column with the time "+
-				"of the insert", t.Name)
+				"them last; if that is not the order of a key's rows, set snapshot.order_by to a column "+
+				"with the time of the insert", t.Name)
 		}
 		r.times = append(r.times, sel.TimeColumn)
-		return reader.Select(sel), nil
-	}))
+		r.tables[i] = t.Select(sel)
+	}
+	return nil
 }
 
 // unreadable takes what concerns snapshots out of an advice.
 func unreadable(err error) error {
-	advised := new(slot.Error)
-	if !errors.As(err, &advised) {
+	advised, ok := errors.AsType[*slot.Error](err)
+	if !ok {
 		return err
 	}
 	return &slot.Error{Err: err, WAL: "nothing was changed",
@@ -276,8 +278,7 @@ func (r *Recovery) refuse() error {
 		if !t.Whole && !bounded && r.candidates.unmarked() > 0 {
 			return &slot.Error{
 				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and the "+
-					"slot is not there to tell which rows it had delivered: %w",
-					t.Topic, ErrIncomplete),
+					"slot is not there to tell which rows it had delivered: %w", t.Topic, ErrIncomplete),
 				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time " +
 					"when the relay published last\n" +
 					"or, if every row that is not in the topics is wanted: --partial-topics",

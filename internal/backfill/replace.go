@@ -21,10 +21,8 @@ func (r *Recovery) beginVisible(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.await(ctx, func() error {
-		return slot.AwaitCommitted(ctx, r.conn, xmax,
-			nil)
-	}); err != nil {
+	err = r.await(ctx, func() error { return slot.AwaitCommitted(ctx, r.conn, xmax, nil) })
+	if err != nil {
 		return err
 	}
 	return r.beginAsIs(ctx)
@@ -70,10 +68,17 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 	case !errors.Is(err, slot.ErrNotFound):
 		return err
 	}
-	exported, err := r.create(ctx, cfg)
+	var exported *Exported
+	err = r.await(ctx, func() (err error) {
+		exported, err = CreateExported(ctx, r.Postgres, r.conn, cfg)
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	r.made = true
+	r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name,
+		exported.ConsistentPoint)
 	if err := r.beginAt(ctx, exported); err != nil {
 		return r.interrupted(ctx, err)
 	}
@@ -81,23 +86,8 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 	return nil
 }
 
-// create waits for older transactions as long as it takes.
-func (r *Recovery) create(ctx context.Context, cfg slot.Config) (exported *Exported, err error) {
-	err = r.await(ctx, func() (err error) {
-		exported, err = CreateExported(ctx, r.Postgres, r.conn, cfg)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.made = true
-	r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name,
-		exported.ConsistentPoint)
-	return exported, nil
-}
-
-// await tries until no transaction stands in the way any more, and says for which it waits. Each
-// try waits by itself.
+// await tries until no transaction blocks it, and reports the blocking ones. Each try waits by
+// itself.
 func (r *Recovery) await(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -129,9 +119,8 @@ func (r *Recovery) replace(ctx context.Context) error {
 	return nil
 }
 
-// dropSpare drops the new slot of an attempt that ended, as by a kill, when the slot could be
-// streamed again and before this one was dropped. What it keeps was looked for in the tables;
-// no relay would stream from it, and it would keep WAL until the disk is full.
+// dropSpare drops the new slot of an earlier attempt that was killed, if the slot can be streamed:
+// no relay streams from the new one, and it retains WAL until the disk is full.
 func (r *Recovery) dropSpare(ctx context.Context) error {
 	if _, err := r.conn.Exec(ctx, "COMMIT"); err != nil { // the reading is over
 		return err
@@ -144,11 +133,10 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Only a slot that stands where the copy of it does is surely that one: another may be the one of
-	// a relay with that name, or, if the slot was made by hand after an attempt that ended, all that
-	// still has the logical messages from in between.
-	if slot.Verify(spare.Slot, r.conn.Config().
-		Database) != nil || spare.ConfirmedFlushLSN != r.report.ConfirmedFlushLSN {
+	// Only a slot at the position of its copy is surely that one: another may be a relay's, or, if
+	// the slot was made by hand, all that still has the logical messages in between.
+	if slot.Verify(spare.Slot, r.conn.Config().Database) != nil ||
+		spare.ConfirmedFlushLSN != r.report.ConfirmedFlushLSN {
 		r.parts.Say("slot %s stays and keeps WAL. If an earlier attempt has left it behind, and no "+
 			"relay has it: postrider slot drop %s --yes", name, name)
 		return nil
@@ -160,16 +148,15 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	return nil
 }
 
-// interrupted says what an attempt that ended with err leaves behind. A slot that was made for
-// nothing is dropped.
+// interrupted reports what an attempt that ended with err leaves behind, and drops a slot that was
+// made for nothing.
 func (r *Recovery) interrupted(ctx context.Context, err error) error {
 	name := NewSlot(r.Need.Slot.Name)
 	if r.made && !r.begun {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		conn := r.conn
-		_, rollbackErr := conn.Exec(ctx, "ROLLBACK")
-		if rollbackErr == nil && slot.Drop(ctx, conn, name) == nil {
+		_, rollbackErr := r.conn.Exec(ctx, "ROLLBACK")
+		if rollbackErr == nil && slot.Drop(ctx, r.conn, name) == nil {
 			r.parts.Say("slot %s dropped again: nothing was published", name)
 			return err
 		}

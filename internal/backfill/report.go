@@ -19,7 +19,7 @@ type Report struct {
 	// what is committed after it comes by the slot; zero: there is none yet
 	ConsistentPoint pglogrepl.LSN
 	BySlot          int64 // rows of the tables that come by the slot
-	// of a plan: who may have committed rows that are not counted, since they are not visible yet
+	// of a plan: transactions that may have committed rows that are not visible yet, and not counted
 	OpenTransactions []string
 	Tables           []TableReport
 	Topics           []TopicReport

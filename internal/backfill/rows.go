@@ -35,17 +35,14 @@ type Row struct {
 	ID       RowID
 }
 
-// RowID tells rows apart: a hash of table and unique columns.
+// RowID distinguishes rows: a hash of table and unique columns.
 type RowID [16]byte
 
 // Rows starts to read after a position; nil: from the beginning.
 func (c *TableReader) Rows(ctx context.Context, conn *pgx.Conn, after *Position) (*Rows, error) {
 	r := &Rows{table: c, conn: conn.PgConn()}
-	if _, err := r.conn.Exec(ctx, "DECLARE postrider NO SCROLL CURSOR FOR "+c.sql(after)).
-		ReadAll(); err != nil {
-		return nil, fmt.Errorf("read table %s: %w", c.Name, postgres.Error(err))
-	}
-	return r, nil
+	_, err := r.conn.Exec(ctx, "DECLARE postrider NO SCROLL CURSOR FOR "+c.sql(after)).ReadAll()
+	return r, postgres.Wrap(err, "read table %s", c.Name)
 }
 
 // Next returns the next row, or io.EOF after the last. ctx ends the connection when it ends, also
@@ -53,8 +50,8 @@ func (c *TableReader) Rows(ctx context.Context, conn *pgx.Conn, after *Position)
 func (r *Rows) Next(ctx context.Context) (*Row, error) {
 	for {
 		if r.result == nil {
-			r.result, r.left = r.conn.Exec(ctx, fmt.Sprintf("FETCH FORWARD %d FROM postrider", fetchSize)),
-				fetchSize
+			r.left = fetchSize
+			r.result = r.conn.Exec(ctx, fmt.Sprintf("FETCH FORWARD %d FROM postrider", fetchSize))
 			r.result.NextResult()
 		}
 		if fetched := r.result.ResultReader(); fetched != nil && fetched.NextRow() {
@@ -79,12 +76,10 @@ func (r *Rows) Next(ctx context.Context) (*Row, error) {
 // Close ends the reading, so that the next table can be read.
 func (r *Rows) Close(ctx context.Context) error {
 	if r.result != nil {
-		_ = r.result.Close() // what it says, CLOSE says again
+		_ = r.result.Close() // CLOSE returns the same error
 	}
-	if _, err := r.conn.Exec(ctx, "CLOSE postrider").ReadAll(); err != nil {
-		return fmt.Errorf("read table %s: %w", r.table.Name, postgres.Error(err))
-	}
-	return nil
+	_, err := r.conn.Exec(ctx, "CLOSE postrider").ReadAll()
+	return postgres.Wrap(err, "read table %s", r.table.Name)
 }
 
 // row copies one row out of the driver's buffer.

@@ -32,16 +32,13 @@ type Snapshot struct {
 
 // NewSnapshot makes a Snapshot. It belongs to one goroutine.
 func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot {
-	return &Snapshot{cfg: cfg,
-		parts: parts}
+	return &Snapshot{cfg: cfg, parts: parts}
 }
 
-// Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot,
-// if a snapshot is due and the configuration allows both; otherwise it leaves the slot alone.
-// first: no session of this process has streamed yet.
-//
-// An error is replication.ErrSlotInUse if another process is copying, replication.ErrSlotLost if
-// the slot was lost and may not be replaced, an slot.Error with slot.ErrNoSnapshot if the
+// Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot
+// if a snapshot is due and the configuration allows both. first: no session of this process has
+// streamed yet. Errors: replication.ErrSlotInUse if another process is copying,
+// replication.ErrSlotLost if the slot was lost and may not be replaced, slot.ErrNoSnapshot if the
 // configuration or the table has to be changed, or one of the database or the broker.
 func (s *Snapshot) Begin(ctx context.Context, first bool) (*Copy, error) {
 	src, err := openSource(ctx, s.parts.Parts)
@@ -90,10 +87,17 @@ func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, er
 		return true, s.resume(ctx, c, now.Slot)
 	case create:
 		return true, s.create(ctx, c, now, system)
-	default:
-		s.tell(now, c.record)
-		return false, nil
 	}
+	switch { // once: why nothing is copied
+	case !now.usable():
+	case c.record != nil && c.record.Phase == Complete:
+		s.parts.Metrics.SnapshotCompleted.SetBool(true)
+	default:
+		s.parts.Log.Info().Str("slot", now.Name).Str("topic", s.cfg.Topic).
+			Msg("slot was there before, made by another program: rows already in the tables are not " +
+				"published")
+	}
+	return false, nil
 }
 
 // found is the slot as it is. A zero Slot does not exist.
@@ -130,9 +134,9 @@ func (s *Snapshot) decide(now found, r *Record, system string, first bool) (deci
 	case now.usable() && (r == nil || r.Phase == Complete):
 		return stream, nil
 	case r != nil && r.SystemID != system && (now.usable() || !again):
-		return 0, s.refuse(fmt.Sprintf("snapshot.topic %q remembers the slot on another server "+
-			"(system identifier %s, here it is %s): "+
-			"it was upgraded, restored or replaced", s.cfg.Topic, r.SystemID, system),
+		return 0, s.refuse(fmt.Sprintf("snapshot.topic %q remembers the slot on another server (system "+
+			"identifier %s, here it is %s): it was upgraded, restored or replaced", s.cfg.Topic,
+			r.SystemID, system),
 			"to publish all rows that are in the tables here: without a slot of this name, "+
 				"snapshot.mode = \"when_needed\"; to publish none: snapshot.mode = \"no_data\"")
 	case now.usable():
@@ -142,7 +146,7 @@ func (s *Snapshot) decide(now found, r *Record, system string, first bool) (deci
 	case again:
 		return create, nil
 	case now.exists():
-		return stream, nil // lost, which slot.Prepare says
+		return stream, nil // lost, which slot.Prepare reports
 	case !first, r != nil && r.Phase != Creating:
 		return 0, slot.Disappeared(s.parts.Need.Slot.Name, 0)
 	}
@@ -172,19 +176,6 @@ func (s *Snapshot) refuse(problem, fix string) error {
 	}
 }
 
-// tell says once why nothing is copied.
-func (s *Snapshot) tell(now found, r *Record) {
-	m := s.parts.Metrics
-	switch {
-	case r != nil && r.Phase == Complete && now.usable():
-		m.SnapshotCompleted.SetBool(true)
-	case now.usable():
-		s.parts.Log.Info().Str("slot", now.Name).Str("topic", s.cfg.Topic).
-			Msg("slot was there before, made by another program: rows already in the tables are not " +
-				"published")
-	}
-}
-
 func systemID(ctx context.Context, pg postgres.Config) (string, error) {
 	conn, err := postgres.ConnectReplication(ctx, pg)
 	if err != nil {
@@ -192,22 +183,22 @@ func systemID(ctx context.Context, pg postgres.Config) (string, error) {
 	}
 	defer postgres.Close(conn)
 	id, err := pglogrepl.IdentifySystem(ctx, conn)
-	if err != nil {
-		return "", fmt.Errorf("identify system: %w", postgres.Error(err))
-	}
-	return id.SystemID, nil
+	return id.SystemID, postgres.Wrap(err, "identify system")
 }
 
 func (s *Snapshot) describe(ctx context.Context, c *Copy) error {
-	return c.describe(ctx, func(t slot.Table, reader *TableReader) (*TableReader, error) {
-		if reader.Order.Random {
+	if err := c.source.describe(ctx); err != nil {
+		return err
+	}
+	for _, t := range c.tables {
+		if t.Order.Random {
 			s.parts.Log.Warn().Str("relation", t.Name).
 				Msg("rows already in the table are published in the order of an id that may be random, " +
-					"which says nothing about which row of a key came first: " +
-					"set snapshot.order_by to a column with the time of the insert")
+					"which says nothing about which row of a key came first: set snapshot.order_by to a " +
+					"column with the time of the insert")
 		}
-		return reader, nil
-	})
+	}
+	return nil
 }
 
 // create makes the slot and opens its snapshot on the Copy's connection.
@@ -220,8 +211,8 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 		s.parts.Log.Error().Str("slot", name).Stringer("confirmed_flush_lsn", now.ConfirmedFlushLSN).
 			Str("reason", now.InvalidationReason).
 			Msg("slot was lost and is recreated, since snapshot.mode is when_needed: all rows that are " +
-				"in the tables are published, some for the second time, " +
-				"and rows that were deleted since they were committed are missing")
+				"in the tables are published, some for the second time, and rows that were deleted since " +
+				"they were committed are missing")
 	}
 	fresh := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{},
 		StartedAt: time.Now().UTC()}
@@ -247,8 +238,8 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 	s.parts.Log.Info().Str("slot", name).Bool("failover", s.parts.Need.Slot.Failover).
 		Stringer("confirmed_flush_lsn", exported.ConsistentPoint).
 		Msg("slot created; rows that were in the tables before are published first")
-	c.record.Phase, c.record.ConsistentPoint, c.record.Xmax = Copying,
-		exported.ConsistentPoint.String(), exported.Xmax
+	c.record.Phase, c.record.Xmax = Copying, exported.Xmax
+	c.record.ConsistentPoint = exported.ConsistentPoint.String()
 	if len(exported.Running) <= maxRunning {
 		c.record.Running = exported.Running
 	}

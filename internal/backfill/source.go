@@ -3,10 +3,12 @@ package backfill
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/postgres"
@@ -21,7 +23,7 @@ type Parts struct {
 	Postgres    postgres.Config
 	Need        slot.Requirements
 	Replication replication.Config
-	// Keys says which columns of a table its order may depend on.
+	// Keys returns the columns of a table that its order may depend on.
 	Keys   func(table string) KeyColumns
 	Limits Limits
 	Log    zerolog.Logger
@@ -60,10 +62,8 @@ func (s *source) takeLock(ctx context.Context) (err error) {
 	return err
 }
 
-// describe looks at the tables, before anything is made. each gives the reader to use in the place
-// of the one that is described.
-func (s *source) describe(ctx context.Context,
-	each func(slot.Table, *TableReader) (*TableReader, error)) error {
+// describe reads the tables' descriptions, before anything is made.
+func (s *source) describe(ctx context.Context) error {
 	p, err := slot.VerifyPublication(ctx, s.conn, s.Need.Publication, s.Need.Tables)
 	if err != nil {
 		return err
@@ -71,9 +71,6 @@ func (s *source) describe(ctx context.Context,
 	for _, t := range p.Tables {
 		reader, err := NewTableReader(ctx, s.conn, t, s.Need.Tables, s.Keys(t.Name))
 		if err != nil {
-			return err
-		}
-		if reader, err = each(t, reader); err != nil {
 			return err
 		}
 		s.tables = append(s.tables, reader)
@@ -115,7 +112,7 @@ type routed struct {
 	refusal error         // of the router
 }
 
-// next gives the next row from before the boundary, or io.EOF after the last. index numbers the
+// next returns the next row from before the boundary, or io.EOF after the last. index numbers the
 // rows.
 func (s *source) next(ctx context.Context, rows *Rows, to *router.Router,
 	index int64) (routed, error) {
@@ -142,8 +139,91 @@ func (r routed) origin() (relation, id string) {
 	if r.message != nil {
 		return r.message.Origin.Relation, r.message.Origin.EventID
 	}
-	if refused := new(router.RowError); errors.As(r.refusal, &refused) {
+	if refused, ok := errors.AsType[*router.RowError](r.refusal); ok {
 		return refused.Relation, refused.EventID
 	}
 	return "", ""
 }
+
+// Exported is a new slot with the database as it was at the slot's boundary: the snapshot has what
+// had committed before ConsistentPoint, the slot delivers the rest.
+type Exported struct {
+	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
+	snapshot        string        // for Begin
+	// Set by Begin, for AwaitCommitted: no transaction in the snapshot reaches Xmax or is one of
+	// Running, which are at most as many as sessions and prepared transactions.
+	Xmax    uint32
+	Running []uint32
+	conn    *pgconn.PgConn
+}
+
+// CreateExported makes a logical slot by a replication connection of its own, which keeps the
+// snapshot until Close. sql is for the reasons of a failure.
+func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn,
+	cfg slot.Config) (*Exported, error) {
+	conn, err := postgres.ConnectReplication(ctx, pg)
+	if err != nil {
+		return nil, err
+	}
+	e := &Exported{conn: conn}
+	if e.ConsistentPoint, e.snapshot, err = slot.CreateExporting(ctx, conn, sql, cfg); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Begin opens a transaction on conn that sees the snapshot, as soon as all that belongs to it can
+// be seen. After that the Exported may be closed.
+func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
+	err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+postgres.QuoteText(e.snapshot))
+	if err != nil {
+		return err
+	}
+	seen, err := slot.AwaitFinished(ctx, conn)
+	if err == nil {
+		e.Xmax, e.Running = seen.Xmax, seen.Running
+	}
+	return err
+}
+
+// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position
+// behind all of it. See AwaitCommitted for what had committed when a slot began.
+func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
+	if err := begin(ctx, conn, ""); err != nil {
+		return 0, err
+	}
+	var lsn pglogrepl.LSN
+	var block, segment uint64
+	// The statement's snapshot is taken before its functions are called.
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text,
+		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_block_size'),
+		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name =
+		'wal_segment_size')`).Scan(&lsn, &block, &segment)
+	if err != nil {
+		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
+	}
+	return endOfRecord(lsn, block, segment), nil
+}
+
+// endOfRecord is the end of the last record before the next insert position. At the start of a
+// page that is behind the page's header, where no record ends: an idle server never reaches it.
+func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
+	const shortHeader, longHeader = 24, 40
+	switch at := uint64(insert); {
+	case at%segment == longHeader:
+		return insert - longHeader
+	case at%block == shortHeader:
+		return insert - shortHeader
+	}
+	return insert
+}
+
+func begin(ctx context.Context, conn *pgx.Conn, more string) error {
+	_, err := conn.PgConn().Exec(ctx,
+		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+more).ReadAll()
+	return postgres.Wrap(err, "begin to read the tables")
+}
+
+// Close releases the snapshot, not the slot.
+func (e *Exported) Close() { postgres.Close(e.conn) }

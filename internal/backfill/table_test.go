@@ -145,7 +145,7 @@ func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 		ctx := t.Context()
 		table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
 		require.NoError(t, err)
-		_, err = slot.Create(ctx, p.Conn, p.Config())
+		_, err = slot.CreateWithin(ctx, p.Conn, p.Config(), patience)
 		require.NoError(t, err)
 		for i := range 3 {
 			if i == 1 { // the next record stands at the beginning of a segment, behind its header
@@ -171,7 +171,7 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 	ctx := t.Context()
 	table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
 	require.NoError(t, err)
-	_, err = slot.Create(ctx, p.Conn, p.Config())
+	_, err = slot.CreateWithin(ctx, p.Conn, p.Config(), patience)
 	require.NoError(t, err)
 	p.Exec(`SET synchronous_commit = off`)
 	for i := range 20 {
@@ -187,7 +187,7 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 
 func TestCreateExported_SaysWhomItWaitsFor(t *testing.T) {
 	t.Parallel()
-	p := onShared(t, "")
+	p, _ := onOwn(t, "", nil) // slots of other tests would wait for its transaction
 	p.Outbox()
 	p.Exec(`BEGIN`)
 	p.Exec(`INSERT INTO outbox VALUES (1)`)
@@ -370,7 +370,7 @@ func readPartitions(t *testing.T, publication string) {
 	p.Exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 30) n`)
 	table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
 	require.NoError(t, err)
-	_, err = slot.Create(t.Context(), p.Conn, p.Config())
+	_, err = slot.CreateWithin(t.Context(), p.Conn, p.Config(), patience)
 	require.NoError(t, err)
 	p.Exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 3) n`)
 	conn := p.Rows()

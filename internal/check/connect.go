@@ -42,7 +42,7 @@ func (c *serverCheck) pooler(ctx context.Context) error {
 		c.add(found("pooler", "", "a pooler answers in the place of the server").warn(
 			"the server itself: most poolers refuse replication, and PgBouncer, which passes it "+
 				"through from 1.23 on, refuses the parameters that the relay sets for its rows",
-			slot.FixPooler))
+			postgres.FixPooler))
 		return nil
 	}
 	c.add(found("pooler", "", "none: the server itself answers"))
@@ -123,7 +123,7 @@ func (c *serverCheck) role(ctx context.Context) error {
 	case r.Rds:
 		c.add(found("role", r.Name, "member of rds_replication"))
 	default:
-		f := errorFinding("role", r.Name, slot.NoRight(r.Name, nil))
+		f := errorFinding("role", r.Name, r.Verify(nil))
 		f.Required = "REPLICATION"
 		c.add(f)
 	}
@@ -180,7 +180,7 @@ func (c *serverCheck) replication(ctx context.Context) error {
 	id, err := pglogrepl.IdentifySystem(ctx, conn)
 	if err != nil {
 		c.add(found(code, "", err).fail("a connection that speaks the replication protocol",
-			slot.FixPooler))
+			postgres.FixPooler))
 		return nil
 	}
 	c.add(found(code, "", fmt.Sprintf("system %s, timeline %d", id.SystemID, id.Timeline)))
@@ -191,7 +191,7 @@ func (c *serverCheck) replication(ctx context.Context) error {
 func (c *serverCheck) refused(f Finding, err error) Finding {
 	switch {
 	case c.pooled && f.Class == ClassUnreachable:
-		f.Required, f.Fix = "a connection for replication, which a pooler answers", slot.FixPooler
+		f.Required, f.Fix = "a connection for replication, which a pooler answers", postgres.FixPooler
 	case errors.Is(err, postgres.ErrTooManyConnections) && c.ours: // the relay has its own
 		f = f.warn("a free walsender: another relay could not take over", f.Fix)
 		f.Class = ""
@@ -219,7 +219,7 @@ func (c *serverCheck) senderTimeout(ctx context.Context, conn *pgconn.PgConn) er
 	fix := "take wal_sender_timeout out of postgres.url, and out of ALTER ROLE ... SET, or set it " +
 		"to 15s there"
 	if c.pooled {
-		fix = slot.FixPooler
+		fix = postgres.FixPooler
 	}
 	f := found("wal_sender_timeout", "", timeout.String()+", for the relay's own connection")
 	switch {

@@ -12,7 +12,6 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/slot"
 )
 
 // Severity says what a Finding means for the relay.
@@ -78,7 +77,7 @@ func (fs *findings) add(more ...Finding) { *fs = append(*fs, more...) }
 
 // connectionFinding is the finding of an error of package postgres about a connection.
 func connectionFinding(code, subject string, err error) Finding {
-	f := found(code, subject, err).fail(slot.ConnectionAdvice(err))
+	f := found(code, subject, err).fail(postgres.Advice(err))
 	f.Class = classOf(err)
 	return f
 }

@@ -36,7 +36,7 @@ type advice struct {
 	next string
 }
 
-// fixConnection stands for the fix of slot.ConnectionFinding.
+// fixConnection stands for the fix of postgres.Advice.
 const fixConnection = "connection"
 
 // advices is searched from the top; the first error that is in the chain decides.
@@ -135,7 +135,7 @@ func Explain(err error) *Error {
 		if errors.Is(err, a.err) {
 			f.Code, f.Next = a.code, a.next
 			if a.next == fixConnection {
-				_, f.Next = slot.ConnectionAdvice(err)
+				_, f.Next = postgres.Advice(err)
 			}
 			break
 		}

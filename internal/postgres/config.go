@@ -1,22 +1,16 @@
 // Package postgres connects to a PostgreSQL server: it turns one setting into connections for SQL
 // and for replication, and the server's errors into errors that callers can compare.
 //
-// It knows nothing of slots, publications or rows. None of its errors contains the connection
-// string or a password.
+// None of its errors contains the connection string or a password.
 //
 //	config.go       the section [postgres]
-//	connect.go      Connect: connections for SQL and for replication
-//	tls.go          which hosts need verified TLS
-//	hosts.go        several hosts: those that answer come first
-//	session.go      settings of every session, and its end
+//	connect.go      Connect: connections for SQL and for replication, their settings and their end
+//	hosts.go        several hosts: those that answer come first; which need verified TLS
+//	errors.go       errors of the server and of the connection string
 //	connecterror.go errors of connecting, without the password
-//	parseerror.go   errors of the connection string, without its text
-//	errors.go       errors of the server
-//	lsn.go          LSNs as text
+//	advice.go       what to change when a connection fails
+//	sql.go          queries, quoting, codes of errors, versions, LSNs
 //	statements.go   tests observe the SQL
-//	sql.go          quoting, codes of errors, versions
-//	poll.go         asking until the answer is yes
-//	close.go        ending a connection
 package postgres
 
 import (
@@ -29,9 +23,8 @@ import (
 
 // Config is the section [postgres].
 type Config struct {
-	// URL is a connection URL or a keyword/value string, as libpq takes it. What it leaves open
-	// comes from libpq's environment variables, service file and password file, so an unset URL is
-	// valid.
+	// URL is a connection URL or a keyword/value string. libpq's environment variables, service file
+	// and password file complete it, so an unset URL is valid.
 	URL secret.Secret `toml:"url"`
 	// ConnectTimeout bounds one attempt to connect to one host; connect_timeout in the URL wins.
 	// It is positive: without a bound a host that drops packets holds the relay for minutes.

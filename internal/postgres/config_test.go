@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/secret"
@@ -162,7 +163,7 @@ func TestConfig_ValidateRefusesWhatCannotWork(t *testing.T) {
 
 func TestVerified_LeavesTheDriversConfigAlone(t *testing.T) {
 	before := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // what is tested is that it is replaced
-	after := verified(before, "db.example")
+	after := refuseDowngrade([]*pgconn.FallbackConfig{{Host: "db.example", TLSConfig: before}, {Host: "db.example"}})[0].TLSConfig
 	require.True(t, before.InsecureSkipVerify)
 	require.False(t, after.InsecureSkipVerify)
 }

@@ -3,38 +3,37 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // applicationName is the application_name of our connections unless the connection string has one.
 const applicationName = "postrider"
 
-// walSenderTimeout is set on our own replication connection. The server ends a connection that has
-// been silent for that long, and only then is the slot free for another process: with the server's
-// default the takeover after a host died takes a minute. We send a status at least every ten
-// seconds, so fifteen never end a healthy connection.
+// walSenderTimeout is set on the replication connection. The slot is free for another process when
+// the server has ended a connection that was silent for that long: with the server's default the
+// takeover after the death of a host takes a minute. A status is sent every ten seconds at least.
 const walSenderTimeout = "15s"
 
-// The longest message of a server that is accepted, in bytes. The driver allocates the length that
-// a message announces before the message has come. Our longest answer is what the monitor reads of
-// a slot, some kilobytes; a row is less than 1 GiB.
+// The longest message that is accepted from a server, in bytes: the driver allocates the announced
+// length before the message arrives. The monitor's answers take kilobytes; a row is below 1 GiB.
 const (
 	longestAnswer = 16 << 20
 	longestRow    = 1 << 30
 )
 
-// preparedStatements is how many prepared statements a connection keeps. pgx allocates for all of
-// them at once, half a megabyte for its default of 512, and no connection of ours repeats more
-// than a few.
+// preparedStatements is the capacity of a connection's statement cache. pgx allocates all of it at
+// once, half a megabyte for its default of 512, and no connection here repeats more than a few.
 const preparedStatements = 32
 
-// rowFormats fix how the server writes the values of rows: the router reads one form of each, and
-// a database or a role may set another (DateStyle = German). Users cannot change them.
-// TestReplicationConfig_FixesHowValuesAreWritten
+// rowFormats fix the text form of values: the router reads one form of each, and a database or a
+// role may set another (DateStyle = German). TestReplicationConfig_FixesHowValuesAreWritten
 var rowFormats = map[string]string{
 	"client_encoding":    "UTF8",
 	"datestyle":          "ISO",
@@ -45,13 +44,9 @@ var rowFormats = map[string]string{
 	"lc_monetary":        "C",
 }
 
-// ParseConfig reads the setting and, for a secret given by file, the file. It makes no connection.
-//
-// Without sslmode, and with the modes prefer and allow, a host that is neither a socket nor a
-// loopback address gets sslmode=verify-full: with libpq's default the connection silently has no
-// encryption where the server refuses it. sslmode=disable asks for that. Of several hosts a
-// writable one is used, unless target_session_attrs asks for something else; any counts as
-// writable, too.
+// ParseConfig reads the setting, and the file of a secret that is given by file. It makes no
+// connection. Of several hosts a writable one is used, unless target_session_attrs asks for
+// something else than any. For sslmode see refuseDowngrade.
 func ParseConfig(c Config) (*pgx.ConnConfig, error) {
 	pc, err := baseConfig(c)
 	if err != nil {
@@ -104,16 +99,14 @@ func baseConfig(c Config) (*pgx.ConnConfig, error) {
 	pc.MaxProtocolMessageBodyLen = longestAnswer
 	pc.BuildFrontend = observed(pc.BuildFrontend)
 
-	hosts := targets(&pc.Config)
+	hosts := refuseDowngrade(targets(&pc.Config))
 	for _, t := range hosts {
 		if strings.Contains(t.Host, "@") {
 			// It may be half of a password, which would be looked up and printed as a host name.
 			return nil, fmt.Errorf("%w: postgres.url: the host contains an @: write special "+
-				"characters "+
-				"of user and password percent-encoded, @ as %%40", ErrConfig)
+				"characters of user and password percent-encoded, @ as %%40", ErrConfig)
 		}
 	}
-	hosts = refuseDowngrade(hosts)
 	setTargets(&pc.Config, hosts)
 	if pc.ValidateConnect == nil && severalHosts(hosts) {
 		pc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
@@ -122,15 +115,13 @@ func baseConfig(c Config) (*pgx.ConnConfig, error) {
 }
 
 // Connect opens a connection for SQL about the server. A message is at most 16 MiB long: to read
-// rows of tables use ConnectRows, or AllowRows. The caller closes it. Errors carry the package's
-// sentinels.
+// rows of tables use ConnectRows, or AllowRows. The caller closes it. Errors wrap the sentinels.
 func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	return connect(ctx, c, nil)
 }
 
-// ConnectRows is Connect for reading tables. Values in text format are written exactly as in the
-// stream, no timeout of the database or the role ends a long transaction, and a query fails where
-// row security hides rows.
+// ConnectRows is Connect for reading tables: values in text format are as in the stream, no
+// timeout ends a long transaction, and a query fails where row security hides rows.
 func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 	params := maps.Clone(rowFormats)
 	params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
@@ -139,9 +130,9 @@ func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 		return nil, err
 	}
 	AllowRows(conn)
-	// A startup packet cannot set it: versions before 17 do not know it.
-	_, err = conn.Exec(ctx, `SELECT pg_catalog.set_config(name, '0', false)`+
-		` FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'`)
+	// A startup packet cannot set it: versions before 17 do not have it.
+	_, err = conn.Exec(ctx, `SELECT pg_catalog.set_config(name, '0', false)
+		FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'`)
 	if err != nil {
 		_ = conn.Close(ctx)
 		return nil, Error(err)
@@ -167,8 +158,7 @@ func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn
 	return conn, Error(err)
 }
 
-// ConnectReplication opens a connection that speaks the replication protocol. The caller closes
-// it.
+// ConnectReplication opens a connection for the replication protocol. The caller closes it.
 func ConnectReplication(ctx context.Context, c Config) (*pgconn.PgConn, error) {
 	pc, err := ReplicationConfig(c)
 	if err != nil {
@@ -179,29 +169,56 @@ func ConnectReplication(ctx context.Context, c Config) (*pgconn.PgConn, error) {
 	return conn, Error(err)
 }
 
-// targets lists the attempts of a configuration: one or two for each host.
-func targets(pc *pgconn.Config) []*pgconn.FallbackConfig {
-	first := &pgconn.FallbackConfig{Host: pc.Host, Port: pc.Port, TLSConfig: pc.TLSConfig}
-	return append([]*pgconn.FallbackConfig{first}, pc.Fallbacks...)
-}
-
-func setTargets(pc *pgconn.Config, targets []*pgconn.FallbackConfig) {
-	first := targets[0]
-	pc.Host, pc.Port, pc.TLSConfig, pc.Fallbacks = first.Host, first.Port, first.TLSConfig,
-		targets[1:]
-}
-
-func severalHosts(targets []*pgconn.FallbackConfig) bool {
-	for _, t := range targets[1:] {
-		if t.Host != targets[0].Host || t.Port != targets[0].Port {
-			return true
-		}
-	}
-	return false
-}
-
 func setDefault(params map[string]string, key, value string) {
 	if _, set := params[key]; !set {
 		params[key] = value
+	}
+}
+
+// pinned are the settings of every session, whatever the database, the role or the connection
+// string set. With this search_path a name without a schema is that of pg_catalog: an operator or
+// a function of the same name in public or in "$user" would run with the relay's rights.
+// Parameters of the startup packet do not do: some poolers refuse, others ignore those that they
+// do not know. TestConnect_PinsTheSession
+const pinned = `SET quote_all_identifiers = off;
+SET search_path = pg_catalog, pg_temp;
+SET client_encoding = 'UTF8';
+SET standard_conforming_strings = on;
+SET row_security = off;
+SELECT pg_catalog.set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', false)
+	WHERE pg_catalog.current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL`
+
+// pin sends pinned before validate checks that the server is the wanted one of several hosts.
+func pin(validate pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+	return func(ctx context.Context, conn *pgconn.PgConn) error {
+		_, err := conn.Exec(ctx, pinned).ReadAll()
+		if err != nil || validate == nil {
+			return err
+		}
+		return validate(ctx, conn)
+	}
+}
+
+const closeTimeout = time.Second
+
+// Close closes a connection of pgx or pgconn within a second, also after the end of the caller's
+// context. Errors have no consequence: the connection is closed.
+func Close(conn interface{ Close(context.Context) error }) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// CloseBoth is Close, and waits within a second until the server has closed the connection too.
+func CloseBoth(conn *pgx.Conn) {
+	c, err := conn.PgConn().Hijack()
+	if err != nil {
+		Close(conn)
+		return
+	}
+	defer c.Conn.Close() //nolint:errcheck // it is closed whatever the error
+	c.Frontend.Send(&pgproto3.Terminate{})
+	if c.Conn.SetDeadline(time.Now().Add(closeTimeout)) == nil && c.Frontend.Flush() == nil {
+		_, _ = io.Copy(io.Discard, c.Conn)
 	}
 }

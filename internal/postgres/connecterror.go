@@ -41,8 +41,7 @@ func newConnectError(ce *pgconn.ConnectError) *connectError {
 	}
 	e.dropProbesForTLS()
 	e.class = sentinel(e.err)
-	const protocolViolation = "08P01"
-	if refused, ok := errors.AsType[*pgconn.PgError](e.err); ok && refused.Code == protocolViolation {
+	if SQLState(e.err) == "08P01" { // protocol_violation
 		e.class = ErrPooler
 	}
 	return e
@@ -128,10 +127,10 @@ func (e *connectError) Error() string {
 	var places, causes, both []string
 	for _, a := range e.tried {
 		cause := oneLine(causeOf(a.err))
-		places, causes, both = append(places, a.place), append(causes, cause),
-			append(both, a.place+": "+cause)
+		places = distinct(places, a.place)
+		causes = distinct(causes, cause)
+		both = distinct(both, a.place+": "+cause)
 	}
-	places, causes, both = distinct(places), distinct(causes), distinct(both)
 	text := strings.Join(causes, "; ")
 	if len(places) > 1 {
 		text = strings.Join(both, "; ")
@@ -158,9 +157,6 @@ func (e *connectError) Unwrap() []error {
 	}
 	return []error{e.class, e.err}
 }
-
-// User is the role that tried to connect.
-func (e *connectError) User() string { return e.user }
 
 // causeOf is the innermost cause of an attempt. The message around it names the attempt already.
 func causeOf(err error) string {
@@ -208,14 +204,12 @@ func plain(name string) string {
 	return name
 }
 
-func distinct(texts []string) []string {
-	var out []string
-	for _, t := range texts {
-		if !slices.Contains(out, t) {
-			out = append(out, t)
-		}
+// distinct appends a text that is not in texts yet.
+func distinct(texts []string, text string) []string {
+	if slices.Contains(texts, text) {
+		return texts
 	}
-	return out
+	return append(texts, text)
 }
 
 // oneLine joins the lines of a text for a log line.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"slices"
 	"strings"
@@ -21,21 +22,21 @@ var (
 	ErrPermission         = errors.New("not permitted by PostgreSQL")
 	ErrStarting           = errors.New("PostgreSQL is starting or shutting down")
 	ErrStopping           = errors.New("PostgreSQL ended the connection") // or an administrator did
-	ErrTLS                = errors.New("TLS to PostgreSQL refused")       // or no TLS at all
+	ErrTLS                = errors.New("TLS to PostgreSQL refused")
+	ErrNoTLS              = fmt.Errorf("%w: the server has none", ErrTLS)
 	ErrNoSuchDatabase     = errors.New("database does not exist")
 	ErrTooManyConnections = errors.New("PostgreSQL has no connection or walsender left")
+	ErrRoleLimit          = fmt.Errorf("%w: limit of the role", ErrTooManyConnections)
 	ErrNotWritable        = errors.New("no writable PostgreSQL among the hosts")
 
-	// ErrPooler is a protocol_violation, with which PgBouncer refuses a connection or one of its
-	// parameters. PostgreSQL itself reports none for our messages.
+	// ErrPooler is a protocol_violation while connecting: PgBouncer refuses a connection, or one of
+	// its parameters, with it. PostgreSQL itself reports none.
 	ErrPooler = errors.New("a pooler refuses the connection")
 
 	// ErrStaleConnection is ErrUnreachable for a connection that is open here and closed on the
-	// server: a network device dropped its state, or the server's wal_sender_timeout ended it and
-	// the end got lost.
+	// server: a network device dropped it, or the end by wal_sender_timeout was lost.
 	ErrStaleConnection = fmt.Errorf("%w: the server has closed the connection, and the end did "+
-		"not arrive",
-		ErrUnreachable)
+		"not arrive", ErrUnreachable)
 )
 
 // sqlStates are the codes with which a server refuses or ends a connection. Callers judge the
@@ -78,6 +79,14 @@ func Error(err error) error {
 	return err
 }
 
+// Wrap is Error with what failed, in the form of fmt.Sprintf, in front of it; nil for nil.
+func Wrap(err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), Error(err))
+}
+
 // classified is an error with its sentinel. An error of the server has the server's text alone.
 type classified struct{ class, err error }
 
@@ -93,12 +102,17 @@ func (e *classified) Unwrap() []error { return []error{e.class, e.err} }
 // sentinel returns nil for an unknown kind. Of several hosts' errors, which the driver lists in
 // the order of the hosts, the first counts.
 func sentinel(err error) error {
-	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return sqlStates[pe.Code]
-	}
+	pe, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
+	// The code is also that of the limits of the server and the database.
+	case ok && pe.Code == "53300" && pe.Routine == "InitializeSessionUserId":
+		return ErrRoleLimit
+	case ok:
+		return sqlStates[pe.Code]
 	case is(err, pgconn.ErrReadOnlyConnection, pgconn.ErrStandbyConnection):
 		return ErrNotWritable
+	case serverWithoutTLS(err):
+		return ErrNoTLS
 	case tlsRefused(err):
 		return ErrTLS
 	case errors.Is(err, context.Canceled):
@@ -113,8 +127,7 @@ func sentinel(err error) error {
 func tlsRefused(err error) bool {
 	return as[*tls.CertificateVerificationError](err) || as[tls.RecordHeaderError](err) ||
 		as[tls.AlertError](err) || as[x509.UnknownAuthorityError](err) ||
-		as[x509.HostnameError](err) || as[x509.CertificateInvalidError](err) ||
-		serverWithoutTLS(err)
+		as[x509.HostnameError](err) || as[x509.CertificateInvalidError](err)
 }
 
 func is(err error, targets ...error) bool {
@@ -124,4 +137,41 @@ func is(err error, targets ...error) bool {
 func as[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
+}
+
+// parseReasons maps the beginning of the driver's reason for refusing a connection string to a
+// text of ours: the driver quotes what it cannot read, and that may be a password in the wrong
+// place.
+var parseReasons = [][2]string{
+	{"failed to parse as URL", "it is not a valid URL; write special characters of user and " +
+		"password percent-encoded, / as %2F"},
+	{"failed to parse as keyword/value",
+		"it is neither a URL that starts with postgres:// nor a keyword=value string"},
+	{"failed to read service",
+		"the service named in it is not in the service file, or the file cannot be read"},
+	{"failed to configure TLS",
+		"sslmode is unknown, or a file of sslrootcert, sslcert, sslkey cannot be read or used"},
+	{"invalid port", "the port is not a number between 1 and 65535; if it is right, write special " +
+		"characters of the password percent-encoded"},
+	{"could not match", "give one port for all hosts, or one per host"},
+	{"invalid connect_timeout", "connect_timeout is not a number of seconds"},
+	{"unknown target_session_attrs", "target_session_attrs is unknown"},
+	{"unknown channel_binding", "channel_binding must be disable, prefer or require"},
+	{"invalid sslcertmode", "sslcertmode must be disable, allow or require"},
+	{"invalid require_auth", "require_auth is unknown"},
+}
+
+// parseError is the error of a connection string, without its text.
+func parseError(err error) error {
+	// A PathError has a path and the system's reason, nothing of the connection string.
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("%w: postgres.url: a file of sslrootcert, sslcert, sslkey, passfile or "+
+			"servicefile cannot be read: %s: %w", ErrConfig, file.Path, file.Err)
+	}
+	for _, r := range parseReasons {
+		if strings.Contains(err.Error(), "`: "+r[0]) {
+			return fmt.Errorf("%w: postgres.url: %s", ErrConfig, r[1])
+		}
+	}
+	return fmt.Errorf("%w: postgres.url cannot be read", ErrConfig)
 }

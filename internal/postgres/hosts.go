@@ -1,12 +1,64 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"net"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// targets lists the attempts of a configuration: one or two for each host.
+func targets(pc *pgconn.Config) []*pgconn.FallbackConfig {
+	first := &pgconn.FallbackConfig{Host: pc.Host, Port: pc.Port, TLSConfig: pc.TLSConfig}
+	return append([]*pgconn.FallbackConfig{first}, pc.Fallbacks...)
+}
+
+func setTargets(pc *pgconn.Config, targets []*pgconn.FallbackConfig) {
+	first := targets[0]
+	pc.Host, pc.Port, pc.TLSConfig = first.Host, first.Port, first.TLSConfig
+	pc.Fallbacks = targets[1:]
+}
+
+func severalHosts(targets []*pgconn.FallbackConfig) bool {
+	return slices.ContainsFunc(targets,
+		func(t *pgconn.FallbackConfig) bool { return !samePlace(t, targets[0]) })
+}
+
+func samePlace(a, b *pgconn.FallbackConfig) bool { return a.Host == b.Host && a.Port == b.Port }
+
+// refuseDowngrade replaces the two attempts, with TLS and without, by which the driver expresses
+// the modes prefer (the default) and allow, by one with sslmode=verify-full. Without it a
+// connection silently has no encryption where the server refuses it; sslmode=disable asks for
+// that. Sockets and loopback addresses keep both.
+func refuseDowngrade(targets []*pgconn.FallbackConfig) []*pgconn.FallbackConfig {
+	var kept []*pgconn.FallbackConfig
+	for i := 0; i < len(targets); i++ {
+		t := targets[i]
+		if i+1 < len(targets) && !Local(t.Host) {
+			next := targets[i+1]
+			if samePlace(t, next) && (t.TLSConfig == nil) != (next.TLSConfig == nil) {
+				tls := cmp.Or(t.TLSConfig, next.TLSConfig).Clone()
+				tls.InsecureSkipVerify, tls.VerifyPeerCertificate, tls.ServerName = false, nil, t.Host
+				t = &pgconn.FallbackConfig{Host: t.Host, Port: t.Port, TLSConfig: tls}
+				i++
+			}
+		}
+		kept = append(kept, t)
+	}
+	return kept
+}
+
+// Local reports whether a connection to host stays on this machine.
+func Local(host string) bool {
+	if network, _ := pgconn.NetworkAddress(host, 0); network == "unix" || host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
 
 const (
 	// hostTimeout bounds PreferAnswering. A host that takes longer is tried last.
@@ -20,19 +72,18 @@ const (
 )
 
 // PreferAnswering moves hosts that neither accept nor refuse a TCP connection to the end of the
-// list: pgconn tries one host after the other, so each host that is powered off would delay every
-// connection by its connect_timeout. The order is otherwise kept, among hosts that answer in time
-// (see hostGrace and earlierGrace). It blocks for a second at most, and does nothing for one host.
+// list, where each would delay every connection by its connect_timeout: pgconn tries them in
+// order. It blocks for a second at most, and does nothing for one host.
 func PreferAnswering(ctx context.Context, pc *pgconn.Config) {
 	hosts := targets(pc)
 	if !severalHosts(hosts) {
 		return
 	}
 	answering := answering(ctx, pc.DialFunc, hosts)
-	silent := func(f *pgconn.FallbackConfig) bool { return !answering[address(f)] }
-	last := slices.DeleteFunc(slices.Clone(hosts),
-		func(f *pgconn.FallbackConfig) bool { return !silent(f) })
-	setTargets(pc, append(slices.DeleteFunc(hosts, silent), last...))
+	slices.SortStableFunc(hosts, func(a, b *pgconn.FallbackConfig) int {
+		return answering[address(b)] - answering[address(a)]
+	})
+	setTargets(pc, hosts)
 }
 
 func address(f *pgconn.FallbackConfig) [2]string {
@@ -40,10 +91,10 @@ func address(f *pgconn.FallbackConfig) [2]string {
 	return [2]string{network, address}
 }
 
-// answering dials all hosts at once. A server ignores a connection on which nothing is sent.
-func answering(
-	ctx context.Context, dial pgconn.DialFunc, hosts []*pgconn.FallbackConfig,
-) map[[2]string]bool {
+// answering dials all hosts at once; those that answer have 1. A server ignores a connection on
+// which nothing is sent.
+func answering(ctx context.Context, dial pgconn.DialFunc,
+	hosts []*pgconn.FallbackConfig) map[[2]string]int {
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
 	var pending [][2]string // in the order of the list
@@ -53,21 +104,26 @@ func answering(
 		}
 	}
 	type answer struct {
-		from               [2]string
-		accepted, answered bool // answered: accepted or refused
+		from     [2]string
+		accepted bool
+		answered int // 1: accepted or refused
 	}
 	answers := make(chan answer)
 	for _, from := range pending {
 		// Ends with the dial, which ends with ctx; the loop below receives every answer.
 		go func() {
+			a := answer{from: from}
 			conn, err := dial(ctx, from[0], from[1])
-			if err == nil {
+			if a.accepted = err == nil; a.accepted {
 				_ = conn.Close()
 			}
-			answers <- answer{from, err == nil, err == nil || ctx.Err() == nil}
+			if a.accepted || ctx.Err() == nil {
+				a.answered = 1
+			}
+			answers <- a
 		}()
 	}
-	answered := map[[2]string]bool{}
+	answered := map[[2]string]int{}
 	earlier := len(pending) // how many of pending are in front of every accepting host
 	var first time.Time     // of an accepted connection
 	enough := time.NewTimer(hostTimeout)

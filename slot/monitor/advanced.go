@@ -15,13 +15,12 @@ import (
 )
 
 // Advanced judges a slot that is confirmed up to to, beyond from, up to which this process has
-// published everything. It is nil if another relay can have published what lies between: the slot
-// has decoded since last was observed, or whether it has is not known, since the counters were
-// reset after streamed, when this process last began to stream, by the server's clock. It is nil
-// too where another process held the slot and nothing was ever counted: it can have confirmed that
-// there was nothing. Otherwise the slot was recreated and never sends what lies between: a
-// LostError. That no row is left in the tables counts only for a slot that was never seen to
-// decode anything, nor to be missing: rows may be deleted as soon as they are written.
+// published. It is nil if another relay may have published the rest: the slot has decoded since
+// last was observed, or the counters were reset after streamed, when this process last began to
+// stream; or another process held the slot and nothing was ever counted. Otherwise the slot was
+// recreated and never sends the rest: a LostError. That the tables have no row left counts only
+// for a slot that was never seen to decode or to be missing: rows may be deleted as soon as they
+// are written.
 func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []string,
 	consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
 	if err := awaitCounters(ctx, conn); err != nil {
@@ -55,7 +54,7 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 			"another process has recreated it, or advanced it: it begins at %s", to),
 		ConfirmedFlushLSN: from, Advanced: true,
 	}
-	// or what was observed is the new slot already, which knows nothing of the gap
+	// otherwise the observation is of the new slot already, which has nothing of the gap
 	if last.Slot.ConfirmedFlushLSN <= from {
 		lost.CatalogXmin = last.Slot.CatalogXmin
 	}
@@ -67,8 +66,8 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 	return lost
 }
 
-// countersTimeout bounds the wait for counters before 15: a reader asks for new ones and takes
-// stale ones after ten seconds.
+// countersTimeout bounds the wait for counters before 15, where a reader takes stale ones after
+// ten seconds.
 const (
 	countersTimeout  = 15 * time.Second
 	countersInterval = 20 * time.Millisecond
@@ -77,31 +76,32 @@ const (
 // ErrStaleCounters is temporary.
 var ErrStaleCounters = errors.New("the server writes no new statistics")
 
-// awaitCounters blocks until the counters that the server shows are not older than the call.
-// Before 15 they are those of a file, which may be half a second old, and so of a slot of the same
-// name that was dropped since. A statistics collector that hangs, a full stats_temp_directory and
-// a clock that was put back keep it from being written: ErrStaleCounters.
+// awaitCounters blocks until the server's counters are not older than the call. Before 15 a file
+// has them, which may be half a second old, and of a slot that was dropped since. ErrStaleCounters
+// if it is not written: the statistics collector hangs, its directory is full, the clock was put
+// back.
 func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	if postgres.Major(conn) >= 15 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, countersTimeout, ErrStaleCounters)
 	defer cancel()
-	var asked time.Time
-	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&asked); err != nil {
+	asked, err := postgres.One[time.Time](ctx, conn, `SELECT pg_catalog.clock_timestamp()`)
+	if err != nil {
 		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
 	}
 	var written time.Time
-	_, err := postgres.Poll(ctx, countersInterval, 0, func() (bool, error) {
-		err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written)
+	_, err = postgres.Poll(ctx, countersInterval, 0, func() (_ bool, err error) {
+		written, err = postgres.One[time.Time](ctx, conn,
+			`SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`)
 		return !written.Before(asked), postgres.Error(err)
 	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().
-			Format(time.RFC3339), err)
+		return fmt.Errorf("wait for the server's counters, which are of %s: %w",
+			written.UTC().Format(time.RFC3339), err)
 	}
 	return nil
 }

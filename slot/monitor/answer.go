@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
@@ -16,16 +17,16 @@ import (
 
 // answer is what observeSQL returns, in the types of an Observation where these fit.
 type answer struct {
-	Now      time.Time    `json:"now"`
-	End      time.Time    `json:"end"`
-	Server   Server       `json:"server"`
-	Limit    Limit        `json:"limit"`
-	Current  *string      `json:"current"`
-	Standbys *string      `json:"synchronized_standby_slots"`
-	Slots    []slotAnswer `json:"slots"`
+	Now      time.Time        `json:"now"`
+	End      time.Time        `json:"end"`
+	Server   Server           `json:"server"`
+	Limit    Limit            `json:"limit"`
+	Current  postgres.TextLSN `json:"current"`
+	Standbys string           `json:"synchronized_standby_slots"`
+	Slots    []slotAnswer     `json:"slots"`
 	Stream   *struct {
 		Walsender
-		Sent *string `json:"sent"`
+		Sent postgres.TextLSN `json:"sent"`
 	} `json:"stream"`
 	Decoding *struct {
 		Decoding
@@ -36,9 +37,9 @@ type answer struct {
 	Feedback     []blockerAnswer `json:"feedback"`
 	Pages        *int64          `json:"pages"`
 	Checkpoint   *struct {
-		Time     time.Time `json:"time"`
-		Redo     string    `json:"redo"`
-		Timeline int32     `json:"timeline"`
+		Time     time.Time        `json:"time"`
+		Redo     postgres.TextLSN `json:"redo"`
+		Timeline int32            `json:"timeline"`
 	} `json:"checkpoint"`
 	WALDirectory *int64 `json:"wal_directory"`
 }
@@ -46,25 +47,17 @@ type answer struct {
 type slotAnswer struct {
 	slot.CatalogRow
 	Xmin           string `json:"xmin"`
-	CatalogXmin    string `json:"catalog_xmin"` // hides that of CatalogRow
 	XminAge        *int64 `json:"xmin_age"`
 	CatalogXminAge *int64 `json:"catalog_xmin_age"`
 }
 
-func (s slotAnswer) slot() (slot.Slot, error) {
-	if s.CatalogXmin != "" {
-		s.CatalogRow.CatalogXmin = &s.CatalogXmin
-	}
-	return s.CatalogRow.Parse()
-}
-
 type blockerAnswer struct {
 	Blocker
-	XID string `json:"xid"` // hides that of Blocker
+	XID uint64 `json:"xid,string"` // hides that of Blocker
 	Age int64  `json:"age"`
 }
 
-// asked is an answer, with when it was asked for and when it came, by our clock.
+// asked is an answer, with the times of the request and the response by our clock.
 type asked struct {
 	answer
 	before, after time.Time
@@ -72,24 +65,22 @@ type asked struct {
 
 func ask(ctx context.Context, conn *pgx.Conn, r rights, name string, volume int64) (asked, error) {
 	a := asked{before: time.Now()}
-	var document []byte
-	if err := conn.QueryRow(ctx, observeSQL(postgres.Major(conn), r, volume), name).
-		Scan(&document); err != nil {
+	document, err := postgres.One[[]byte](ctx, conn,
+		observeSQL(postgres.Major(conn), r, volume), name)
+	if err != nil {
 		return asked{}, fmt.Errorf("observe the server: %w", postgres.Error(err))
 	}
 	a.after = time.Now()
-	if err := json.Unmarshal(document, &a.answer); err != nil {
-		return asked{}, fmt.Errorf("observe the server: read its answer: %w", err)
-	}
-	return a, nil
+	return a, postgres.Wrap(json.Unmarshal(document, &a.answer),
+		"observe the server: read its answer")
 }
 
 // clock compares the server's clock at both ends of its work with ours at both ends of the wait.
-// What is left for the two ways may be spread over them in whichever proportion.
+// How the rest divides between the two ways is not known.
 func (a asked) clock() *Clock {
 	there, back := a.Now.Sub(a.before), a.after.Sub(a.End)
-	return &Clock{Skew: Seconds((there - back).Seconds() / 2), Error: Seconds(max(0, there+back).
-		Seconds() / 2)}
+	return &Clock{Skew: Seconds((there - back).Seconds() / 2),
+		Error: Seconds(max(0, there+back).Seconds() / 2)}
 }
 
 func (a asked) server() Server {
@@ -109,30 +100,21 @@ func (a asked) limit(volume int64) Limit {
 }
 
 // statuses are all slots of the server, by name.
-func (a asked) statuses() (all []slot.Status, ages map[string]slotAnswer, err error) {
-	current, err := postgres.ParseOptionalLSN(a.Current)
-	if err != nil {
-		return nil, nil, err
-	}
-	ages = map[string]slotAnswer{}
+func (a asked) statuses() (all []slot.Status, rows map[string]slotAnswer) {
+	rows = map[string]slotAnswer{}
 	for _, row := range a.Slots {
-		s, err := row.slot()
-		if err != nil {
-			return nil, nil, err
-		}
-		all = append(all, slot.NewStatus(s, current, a.after))
-		ages[s.Name] = row
+		all = append(all, slot.NewStatus(row.Parse(), pglogrepl.LSN(a.Current), a.after))
+		rows[row.Name] = row
 	}
-	return all, ages, nil
+	return all, rows
 }
 
-func (a asked) walsender() (*Walsender, error) {
+func (a asked) walsender() *Walsender {
 	if a.Stream == nil {
-		return nil, nil
+		return nil
 	}
-	var err error
-	a.Stream.SentLSN, err = postgres.ParseOptionalLSN(a.Stream.Sent)
-	return &a.Stream.Walsender, err
+	a.Stream.SentLSN = pglogrepl.LSN(a.Stream.Sent)
+	return &a.Stream.Walsender
 }
 
 func (a asked) decoding() *Decoding {
@@ -145,11 +127,11 @@ func (a asked) decoding() *Decoding {
 
 // standbys is empty unless a slot with failover has to wait for others.
 func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
-	if !own.Failover || a.Standbys == nil {
+	if !own.Failover {
 		return nil
 	}
 	var standbys []StandbySlot
-	for name := range strings.SplitSeq(*a.Standbys, ",") {
+	for name := range strings.SplitSeq(a.Standbys, ",") {
 		name = strings.Trim(strings.TrimSpace(name), `"`)
 		if name == "" {
 			continue

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -15,8 +16,8 @@ const (
 	stuckFeedbackAge = 1000 // transactions
 )
 
-// firstSeen remembers since when something is there, for what the server does not date or does not
-// show. Keys name it; what is not looked for in a round is forgotten.
+// firstSeen has the time since when something is there, for what the server does not date or does
+// not show. A key that is not looked for in a round is removed.
 type firstSeen struct {
 	before, now map[string]time.Time
 }
@@ -44,21 +45,18 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 	}
 	var found []aged
 	oldest := int64(-1)
-	add := func(kind string, h blockerAnswer) {
-		since := seen.since(kind+" "+h.XID, a.Now)
+	for i, h := range slices.Concat(a.Transactions, a.Prepared) {
+		h.Kind = BlockerTransaction
+		if i >= len(a.Transactions) {
+			h.Kind = BlockerPrepared
+		}
+		since := seen.since(fmt.Sprint(h.Kind, h.XID), a.Now)
 		if h.Since.IsZero() {
 			h.Since = since
 		}
 		oldest = max(oldest, h.Age)
-		h.Kind = kind
-		h.Blocker.XID, _ = strconv.ParseUint(h.XID, 10, 64) // the server wrote it
+		h.Blocker.XID = h.XID
 		found = append(found, aged{h.Blocker, h.Age})
-	}
-	for _, h := range a.Transactions {
-		add(BlockerTransaction, h)
-	}
-	for _, h := range a.Prepared {
-		add(BlockerPrepared, h)
 	}
 	standby := func(h Blocker, key string, age int64) {
 		h.Kind, h.Since = BlockerStandby, seen.since("standby "+key, a.Now)
@@ -75,7 +73,7 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 	}
 	for _, h := range a.Feedback {
 		standby(Blocker{PID: h.PID, Application: h.Application, User: h.User},
-			strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
+			fmt.Sprint(h.PID, h.XID), h.Age)
 	}
 	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
 	var blockers []Blocker
@@ -89,14 +87,13 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 	return blockers
 }
 
-// feedback is the older of the two xids that a standby has asked to keep; an age of zero: it has
-// not.
+// feedback is the older of the two xids that a standby retains; an age of zero: none.
 func (s slotAnswer) feedback() (xid string, age int64) {
 	if s.XminAge != nil {
 		xid, age = s.Xmin, *s.XminAge
 	}
 	if s.CatalogXminAge != nil && *s.CatalogXminAge > age {
-		xid, age = s.CatalogXmin, *s.CatalogXminAge
+		xid, age = strconv.FormatUint(uint64(s.CatalogXmin), 10), *s.CatalogXminAge
 	}
 	return xid, age
 }

@@ -17,12 +17,12 @@ func TestBlockers_NamesFeedbackThatIsStuck(t *testing.T) {
 		a.Now = start.Add(after).Add(time.Hour) // the server's clock is ahead
 		behind := age - 10
 		a.Slots = []slotAnswer{
-			{CatalogRow: slot.CatalogRow{Name: "ours", Slot: slot.Slot{Plugin: "pgoutput"}}, CatalogXmin: "700", CatalogXminAge: &age},
+			{CatalogRow: slot.CatalogRow{Name: "ours", Slot: slot.Slot{Plugin: "pgoutput"}, CatalogXmin: 700}, CatalogXminAge: &age},
 			{CatalogRow: slot.CatalogRow{Name: "by_xmin", Slot: slot.Slot{ActivePID: 7}}, Xmin: "710", XminAge: &behind},
-			{CatalogRow: slot.CatalogRow{Name: "by_catalog_xmin"}, Xmin: "9999", XminAge: new(int64(1)), CatalogXmin: "700", CatalogXminAge: &age},
+			{CatalogRow: slot.CatalogRow{Name: "by_catalog_xmin", CatalogXmin: 700}, Xmin: "9999", XminAge: new(int64(1)), CatalogXminAge: &age},
 			{CatalogRow: slot.CatalogRow{Name: "without_feedback"}},
 		}
-		a.Feedback = []blockerAnswer{{Blocker: Blocker{PID: 8, Application: "without_slot", User: "replicator"}, XID: "720", Age: age - 20}}
+		a.Feedback = []blockerAnswer{{Blocker: Blocker{PID: 8, Application: "without_slot", User: "replicator"}, XID: 720, Age: age - 20}}
 		return a
 	}
 	var seen firstSeen
@@ -40,7 +40,7 @@ func TestBlockers_NamesFeedbackThatIsStuck(t *testing.T) {
 	}, look(at(5200, time.Minute)))
 
 	moved := at(5300, 2*time.Minute)
-	moved.Slots[1].Xmin, moved.Slots[2].CatalogXmin, moved.Feedback[0].XID = "800", "800", "800"
+	moved.Slots[1].Xmin, moved.Slots[2].CatalogXmin, moved.Feedback[0].XID = "800", 800, 800
 	require.Empty(t, look(moved))
 
 	seen = firstSeen{}
@@ -58,13 +58,13 @@ func TestBlockers_CountsFromWhenATransactionWasSeenIfItsBeginningIsHidden(t *tes
 		return a.blockers(&seen)
 	}
 	began := start.Add(-time.Hour)
-	young := blockerAnswer{Blocker: Blocker{PID: 1}, XID: "801", Age: 2}
-	old := blockerAnswer{Blocker: Blocker{PID: 2, Since: began}, XID: "800", Age: 3}
+	young := blockerAnswer{Blocker: Blocker{PID: 1}, XID: 801, Age: 2}
+	old := blockerAnswer{Blocker: Blocker{PID: 2, Since: began}, XID: 800, Age: 3}
 	require.Equal(t, []Blocker{{Kind: BlockerTransaction, PID: 2, XID: 800, Since: began, Restart: true}}, look(0, young, old), "the other one has just begun, as far as known")
 	require.Equal(t, []Blocker{
 		{Kind: BlockerTransaction, PID: 2, XID: 800, Since: began, Restart: true},
 		{Kind: BlockerTransaction, PID: 1, XID: 801, Since: start},
 	}, look(5*time.Second, young, old))
-	next := blockerAnswer{Blocker: Blocker{PID: 1}, XID: "802", Age: 1}
+	next := blockerAnswer{Blocker: Blocker{PID: 1}, XID: 802, Age: 1}
 	require.Empty(t, look(10*time.Second, next), "the same process in its next transaction")
 }

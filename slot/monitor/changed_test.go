@@ -165,6 +165,7 @@ func TestMonitor_NoticesAChangeThatWasPutBackBetweenTwoLooks(t *testing.T) {
 	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range putBack {
 				if c.since > version {
 					continue
@@ -201,6 +202,7 @@ func TestMonitor_NoticesAnUnloggedTableBesideOtherChanges(t *testing.T) {
 	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range []struct{ setup, away, back, text string }{
 				{partitionedOutbox, "ALTER TABLE outbox_1 SET UNLOGGED",
 					"ALTER TABLE outbox DETACH PARTITION outbox_1; ALTER TABLE outbox_1 SET LOGGED; ALTER TABLE outbox ATTACH PARTITION outbox_1 FOR VALUES IN (1)", "public.outbox_1"},
@@ -271,6 +273,7 @@ func TestMonitor_LetsInnocentChangesBe(t *testing.T) {
 	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			server := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
 			for setup, statements := range innocent {
 				l := newLooks(t, parts.NewDatabase(t, server.DSN()).DSN(), setup, "CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)")
@@ -446,6 +449,7 @@ func TestMonitor_NoticesATableThatWasRenamedBesideANewOwner(t *testing.T) {
 	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			l := newLooks(t, parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version}).DSN(), plainOutbox, "CREATE PUBLICATION postrider FOR TABLE outbox")
 			l.do("CREATE ROLE other", "ALTER TABLE outbox OWNER TO other", "ALTER TABLE outbox RENAME TO away", "ALTER TABLE away RENAME TO outbox")
 			require.ErrorContains(t, l.look(), namedBack)

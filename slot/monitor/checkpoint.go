@@ -2,10 +2,9 @@ package monitor
 
 import "math"
 
-// schedule foretells the server's checkpoints while WAL is written at a steady rate, by the
-// server's own rules (docs/decisions/0013-forecast-of-loss.md). Times are in seconds from the
-// observation on, positions in bytes from the beginning of the segment that is written at that
-// moment; what has passed is negative.
+// schedule predicts the server's checkpoints at a steady rate of WAL, by the server's rules
+// (docs/decisions/0013-forecast-of-loss.md). Times are seconds from the observation on, positions
+// bytes from the beginning of the present segment; the past is negative.
 type schedule struct {
 	rate     float64 // bytes of WAL per second, not negative
 	position float64 // where the server writes now
@@ -110,8 +109,7 @@ func (s schedule) upcoming(last checkpoint) checkpoint {
 }
 
 // first is the first checkpoint from c on that ends at or after the time and begins in a later
-// segment than the position: WAL that is newer than the beginning of a checkpoint is not removed
-// at its end.
+// segment than behind: the end of a checkpoint removes no WAL that is newer than its beginning.
 func (s schedule) first(c checkpoint, after, behind float64) checkpoint {
 	for range 100 * farAhead {
 		if c.ends >= after && math.Floor(c.redo/s.segment) > math.Floor(behind/s.segment) {

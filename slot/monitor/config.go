@@ -16,7 +16,7 @@ type Config struct {
 	VolumeSize int64 `toml:"volume_size,size"`
 }
 
-// DefaultConfig returns the defaults; config.example.toml gives the reasons.
+// DefaultConfig returns the defaults; config.example.toml has the reasons.
 func DefaultConfig() Config {
 	return Config{Interval: 5 * time.Second, OtherSlots: true}
 }

@@ -9,7 +9,6 @@
 //   - config.go       Config, the section [monitor]
 //   - look.go         one look at slot and publication, and what it changes in the last Status
 //   - publication.go  the publication, compared with the last look that found nothing wrong
-//   - window.go       the position behind which everything is that the last look did not see
 //   - presence.go     how often the server has come back
 //   - advanced.go     whether another relay can have moved the confirmed position
 //
@@ -18,15 +17,13 @@
 //   - observation.go  Observation, and what it consists of
 //   - observe.go      one observation of the server
 //   - sql.go          the statement of an observation, and the rights that it takes
-//   - pages.go        SQL for the number of pages that were changed
 //   - answer.go       the server's answer to the statement
-//   - blockers.go     who keeps restart_lsn or catalog_xmin back
+//   - blockers.go     what holds restart_lsn or catalog_xmin back
 //   - metrics.go      the slot's series
 //
 // What follows from it, which is pure:
 //
-//   - rates.go        how fast positions move
-//   - distance.go     how the positions of the slot follow the end of the WAL
+//   - rates.go        how fast positions move, and how those of the slot follow the end of the WAL
 //   - pressure.go     what makes the slot keep more WAL from moment to moment
 //   - checkpoint.go   the server's next checkpoints
 //   - outlook.go      the checkpoint that costs the slot

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -12,18 +13,18 @@ const (
 	// A load that has just begun, or ended, shows in the last minute first. Less than that is noise,
 	// or the images of whole pages that follow each checkpoint.
 	begun, over = 1.25, 0.5
-	// keepsUp is the part of what is written that a reader who has caught up confirms over 5 minutes.
+	// keepsUp is the part of the written WAL that a reader without a backlog confirms over 5
+	// minutes.
 	keepsUp = 0.9
 	// unsteady is what a steady rate may be off by.
 	unsteady = 0.1
-	// caughtUp is how much of the last writing a reader who has caught up may still have before it,
-	// in seconds.
+	// caughtUp is the largest backlog of a reader that has caught up, in seconds of writing.
 	caughtUp = 10
 )
 
-// forecast tells from an observation where it is heading. It has no memory and asks nobody; what
-// each Estimate rests on it says in words. docs/decisions/0013-forecast-of-loss.md gives the
-// reasons, and how far off it was on real servers.
+// forecast makes the Forecast of an observation, from nothing else. Each Estimate has its reason
+// in words. docs/decisions/0013-forecast-of-loss.md has the rules, and the errors on real
+// servers.
 func forecast(o Observation) Forecast {
 	f := Forecast{Loss: forecastLoss(o), CatchUp: forecastCatchUp(o)}
 	wal, _ := walRate(o.Rates)
@@ -65,19 +66,12 @@ func lossByLimit(o Observation) Estimate {
 	passed := passes(safe, p.rate)
 	switch {
 	case safe <= 0:
-		passed = 0
 	case !known:
-		return never("not known yet: WAL has to be watched for 30 seconds first")
-	case wal.best <= 0:
-		return never("no loss in sight: no WAL is written, by %s", wal.window)
-	case !pressed && !o.Slot.Active:
-		return never("not known yet: no session has read from the slot for less than %d seconds",
-			awayFor)
-	case !pressed:
-		return never("no loss in sight: the reader keeps up, and nothing holds restart_lsn back")
-	case !p.reaches(passed):
-		return never("not known: %s, and the limit is passed in %s if that lasts, by %s", p.text,
-			span(passed), wal.window)
+		return never(unwatched)
+	default:
+		if why := o.unforeseen(p, pressed, wal, passed, "loss", "the limit is passed"); why != "" {
+			return never("%s", why)
+		}
 	}
 
 	l := outlook{Observation: o, behind: position(o, uint64(o.Slot.RestartLSN))}
@@ -86,10 +80,7 @@ func lossByLimit(o Observation) Estimate {
 		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn " +
 			"moves before a checkpoint ends")
 	}
-	faster, slower := 1.0, 1-unsteady
-	if wal.best > 0 {
-		faster, slower = wal.highest/wal.best, wal.lowest*(1-unsteady)/wal.best
-	}
+	faster, slower := wal.spread()
 	earliest := min(c.ends, passes(safe, p.rate*faster))
 	latest := c.ends
 	for _, rate := range []float64{wal.best * (1 - unsteady), wal.best, wal.best * (1 + unsteady)} {
@@ -97,6 +88,27 @@ func lossByLimit(o Observation) Estimate {
 	}
 	return estimate(c.ends, earliest, latest, "%s; the slot is lost when %s",
 		limitText(o, wal, p, passed), l.endText(c, passed, latest))
+}
+
+const unwatched = "not known yet: WAL has to be watched for 30 seconds first"
+
+// unforeseen is why it is not known whether the pressure lasts until a bound is passed, in
+// seconds; empty: it is expected to.
+func (o Observation) unforeseen(p pressure, pressed bool, wal written, passed float64,
+	what, bound string) string {
+	switch {
+	case wal.best <= 0:
+		return fmt.Sprintf("no %s in sight: no WAL is written, by %s", what, wal.window)
+	case !pressed && !o.Slot.Active:
+		return fmt.Sprintf("not known yet: no session has read from the slot for less than %d seconds",
+			awayFor)
+	case !pressed:
+		return "no " + what + " in sight: the reader keeps up, and nothing holds restart_lsn back"
+	case !p.reaches(passed):
+		return fmt.Sprintf("not known: %s, and %s in %s if that lasts, by %s", p.text, bound,
+			span(passed), wal.window)
+	}
+	return ""
 }
 
 func limitText(o Observation, wal written, p pressure, passed float64) string {
@@ -141,7 +153,7 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	case o.Limit.WALDirectory == nil:
 		return never("not known: the size of pg_wal may not be read")
 	case !known:
-		return never("not known yet: WAL has to be watched for 30 seconds first")
+		return never(unwatched)
 	}
 	used := float64(*o.Limit.WALDirectory)
 	p, pressed := findPressure(o, wal.best)
@@ -157,34 +169,19 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	}
 	free := max(0, volume-used)
 	seconds := passes(free, p.rate)
-	switch {
-	case free <= 0:
-	case wal.best <= 0:
-		return never("no full disk in sight: no WAL is written, by %s", wal.window)
-	case !pressed && !o.Slot.Active:
-		return never("not known yet: no session has read from the slot for less than %d seconds",
-			awayFor)
-	case !pressed:
-		return never("no full disk in sight: the reader keeps up, and nothing holds restart_lsn back")
-	case !p.reaches(seconds):
-		return never("not known: %s, and the volume is full in %s if that lasts, by %s", p.text,
-			span(seconds), wal.window)
+	if free > 0 {
+		if why := o.unforeseen(p, pressed, wal, seconds, "full disk", "the volume is full"); why != "" {
+			return never("%s", why)
+		}
 	}
 	if loss.Seconds != nil && *loss.Seconds < seconds {
 		return never("no full disk in sight: the slot is lost before, in about %s, and its WAL with it",
 			span(*loss.Seconds))
 	}
-	faster, slower := 1.0, 1-unsteady
-	if wal.best > 0 {
-		faster, slower = wal.highest/wal.best, wal.lowest*(1-unsteady)/wal.best
-	}
-	text := p.text
-	if text == "" {
-		text = "it is full"
-	}
+	faster, slower := wal.spread()
 	return estimate(seconds, min(seconds, passes(free, p.rate*faster)), passes(free, p.rate*slower),
-		"%s: pg_wal has %s of the volume's %s, grows by %s/s, %s, and nothing else grows on it", text,
-		slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
+		"%s: pg_wal has %s of the volume's %s, grows by %s/s, %s, and nothing else grows on it",
+		cmp.Or(p.text, "it is full"), slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
 }
 
 // olderSlot is an inactive slot that keeps WAL from before ours.
@@ -252,6 +249,14 @@ func walRate(r Rates) (written, bool) {
 	return wal, true
 }
 
+// spread is by how much faster and slower WAL may be written than at the best rate.
+func (w written) spread() (faster, slower float64) {
+	if w.best <= 0 {
+		return 1, 1 - unsteady
+	}
+	return w.highest / w.best, w.lowest * (1 - unsteady) / w.best
+}
+
 // passes is when so many bytes are used up at the rate; infinity: never.
 func passes(bytes, rate float64) float64 {
 	switch {
@@ -271,13 +276,13 @@ func serverNow(o Observation) time.Time {
 	return o.Slot.ObservedAt.Add(o.Clock.Skew.Duration())
 }
 
-// never is an estimate without a time, and says why.
+// never is an estimate without a time, with the reason.
 func never(format string, args ...any) Estimate {
 	return Estimate{Assumption: fmt.Sprintf(format, args...)}
 }
 
-// estimate is one with times. What lies more than a century ahead does not happen, and a latest
-// time as far is left open.
+// estimate is one with times. What is more than a century ahead does not happen; such a latest
+// time stays open.
 func estimate(seconds, earliest, latest float64, format string, args ...any) Estimate {
 	const century = 100 * 365 * 86400
 	if seconds > century {

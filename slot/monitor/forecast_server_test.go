@@ -22,7 +22,7 @@ import (
 
 // measured turns the quick test into the measurement of docs/decisions/0013-forecast-of-loss.md, which takes 3 to 12 minutes for each server:
 //
-//	go test ./slot -run TestForecast_OnRealServers -v -timeout 1h -forecast 17:inserts:1.5,18:messages:4
+//	go test ./slot/monitor -run TestForecast_OnRealServers -v -timeout 1h -forecast 17:inserts:1.5,18:messages:4
 var measured = flag.String("forecast", "", "version:inserts|messages:megabytes a second[:setting=value...], or several with commas: measure the forecast with default settings")
 
 // endangered is a server whose slot no session reads from.
@@ -38,21 +38,9 @@ type endangered struct {
 	want    []string          // wal_status in this order; nil: any
 }
 
-// A quick server has a checkpoint for each segment of WAL, or each half a minute.
-func quickServers() []endangered {
-	var servers []endangered
-	byWAL := map[string]string{"max_slot_wal_keep_size": "96MB", "max_wal_size": "32MB"}
-	for _, version := range []string{"14", "16", "17", "18"} {
-		servers = append(servers, endangered{name: version + " by WAL", version: version, load: "inserts", rate: 8e6, params: byWAL, byWAL: true, want: []string{"reserved", "extended", "unreserved", "lost"}})
-	}
-	byTime := map[string]string{"max_slot_wal_keep_size": "64MB", "checkpoint_timeout": "30s"}
-	servers = append(servers, endangered{name: "17 by time", version: "17", load: "messages", rate: 6e6, params: byTime, want: []string{"reserved", "unreserved", "lost"}})
-	byIdleness := map[string]string{"idle_replication_slot_timeout": "10s", "checkpoint_timeout": "30s"}
-	servers = append(servers, endangered{name: "18 by idleness", version: "18", load: "messages", rate: 1e6, params: byIdleness, want: []string{"reserved", "lost"}})
-	for i := range servers {
-		servers[i].every, servers[i].watched = time.Second, 3*time.Second
-	}
-	return servers
+// quickServer is a server that has a checkpoint for each segment of WAL, or each half a minute.
+func quickServer(name, load string, rate float64, params map[string]string, want ...string) endangered {
+	return endangered{name: name, version: name[:2], load: load, rate: rate, params: params, want: want, every: time.Second, watched: 3 * time.Second}
 }
 
 // measuredServers have the settings that PostgreSQL comes with, but for the limit.
@@ -77,7 +65,13 @@ func measuredServers(t *testing.T) []endangered {
 
 // A slot that no session reads from is lost when the forecast says, on servers that lose theirs in each of the ways.
 func TestForecast_OnRealServers(t *testing.T) {
-	servers := quickServers()
+	t.Parallel()
+	var servers []endangered
+	for _, version := range []string{"14", "16", "17", "18"} {
+		e := quickServer(version+" by WAL", "inserts", 8e6, map[string]string{"max_slot_wal_keep_size": "64MB", "max_wal_size": "32MB"}, "reserved", "extended", "unreserved", "lost")
+		e.byWAL = true
+		servers = append(servers, e)
+	}
 	if *measured != "" {
 		servers = measuredServers(t)
 	}
@@ -87,6 +81,18 @@ func TestForecast_OnRealServers(t *testing.T) {
 			runEndangered(t, e)
 		})
 	}
+}
+
+// The checkpoints of these two are half a minute apart, which is the least that a server allows. They are tests of their own so that
+// others run meanwhile.
+func TestForecast_OnARealServerByTime(t *testing.T) {
+	t.Parallel()
+	runEndangered(t, quickServer("17 by time", "messages", 6e6, map[string]string{"max_slot_wal_keep_size": "64MB", "checkpoint_timeout": "30s"}, "reserved", "unreserved", "lost"))
+}
+
+func TestForecast_OnARealServerByIdleness(t *testing.T) {
+	t.Parallel()
+	runEndangered(t, quickServer("18 by idleness", "messages", 1e6, map[string]string{"idle_replication_slot_timeout": "10s", "checkpoint_timeout": "30s"}, "reserved", "lost"))
 }
 
 // guess is a forecast that is held against what came.

@@ -14,9 +14,8 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// look looks at slot and publication, and at the server if that is due. problem is what the
-// session that streams must not go on with. With an err nothing was learned, and the last Status
-// stays as it is.
+// look looks at slot and publication, and at the server if that is due. problem ends the session
+// that streams. With an err nothing was learned, and the last Status stays as it is.
 func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -33,21 +32,20 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 		}
 	}
 	problem = m.publicationProblem(ctx, conn, status)
+	broken, isBroken := errors.AsType[*slot.PublicationError](problem)
 	switch {
 	// a table is locked, so nothing can be inserted into it either
 	case postgres.SQLState(problem) == "55P03":
 		last := m.Status()
-		status.PublicationOK, status.PublicationProblem, status.PublicationFix, problem =
-			last.PublicationOK, last.PublicationProblem, last.PublicationFix, nil
-	case problem != nil && !isPublicationError(problem):
+		status.PublicationOK, problem = last.PublicationOK, nil
+		status.PublicationProblem, status.PublicationFix = last.PublicationProblem, last.PublicationFix
+	case isBroken:
+		status.PublicationOK, status.PublicationProblem = new(false), broken.Error()
+		_, status.PublicationFix = broken.Advice()
+	case problem != nil:
 		return nil, problem
 	default:
-		ok := problem == nil
-		status.PublicationOK = &ok
-		if broken := new(slot.PublicationError); errors.As(problem, &broken) {
-			status.PublicationProblem = broken.Error()
-			_, status.PublicationFix = broken.Advice()
-		}
+		status.PublicationOK = new(true)
 	}
 	if status.Lost() {
 		problem = slot.Verify(status.Slot, status.Database)
@@ -57,9 +55,9 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 }
 
 // stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then,
-// have found that no session streams: a relay that still waits does so on a connection that the
-// server has closed, and the network may report that late or never. One look alone may have come
-// between the end of a stream and the news of it.
+// have found that no session streams: a relay that still waits has a connection that the server
+// has closed, which the network may report late or never. One look alone may come between the end
+// of a stream and the report of it.
 func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
 	then, m.idleSince = m.idleSince, began
@@ -72,11 +70,6 @@ func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 		return time.Time{}, nil
 	}
 	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrStaleConnection)
-}
-
-func isPublicationError(err error) bool {
-	var publication *slot.PublicationError
-	return errors.As(err, &publication)
 }
 
 // status reads the slot: alone, or with all else that is known of the server.
@@ -126,9 +119,8 @@ func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	m.readings = nil // positions of another slot
 }
 
-// countedSince is SQL for when the server's counters may have begun again. One that crashed
-// discards all of them, without a word about those of the slots; pg_stat_bgwriter tells, also
-// where a backend's death made the postmaster start everything but itself again.
+// countedSince is SQL for when the server's counters may have begun again. A crash discards all of
+// them, also where the postmaster survives; of those, pg_stat_bgwriter has a date.
 const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM
 	pg_catalog.pg_stat_bgwriter b)`
 
@@ -167,11 +159,11 @@ func (m *Monitor) publish(s slot.Status, problem error) {
 	switch {
 	case s.Active:
 		s.InactiveSince = time.Time{}
-	case !s.InactiveSince.IsZero(): // 17 and later say it
+	case !s.InactiveSince.IsZero(): // from 17 on
 	case !before.Active && !before.InactiveSince.IsZero():
 		s.InactiveSince = before.InactiveSince
 	default:
-		s.InactiveSince = s.ObservedAt.Add(m.ClockSkew()) // by the server's clock, as it would say it
+		s.InactiveSince = s.ObservedAt.Add(m.ClockSkew()) // by the server's clock
 	}
 	m.last = s
 	if problem != nil {
@@ -218,7 +210,7 @@ func (m *Monitor) logChanges(before, s slot.Status) {
 	}
 }
 
-// note keeps the positions and says why they are old.
+// note keeps the positions, with the reason why they are old.
 func (m *Monitor) note(err error) {
 	m.mu.Lock()
 	m.last.Error = err.Error()

@@ -1,13 +1,14 @@
 package monitor
 
 import (
+	"slices"
+
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/slot"
 )
 
-// Export returns an observer for a Monitor that sets the slot's series. When an observation did
-// not succeed all of them stay as they are, and postrider_slot_observed_timestamp_seconds tells
-// their age.
+// Export returns an observer for a Monitor that sets the slot's series. When an observation fails
+// all of them stay as they are; postrider_slot_observed_timestamp_seconds has their age.
 func Export(m *metrics.Set) func(Observation) {
 	return func(o Observation) {
 		if o.Slot.Error != "" {
@@ -49,62 +50,39 @@ func exportServer(m *metrics.Set, o Observation) {
 	set(m.SlotCatalogXminAge, o.CatalogXminAge)
 	m.SlotStandbyBlocked.Clear()
 	if len(o.Standbys) > 0 {
-		blocked := false
-		for _, g := range o.Standbys {
-			blocked = blocked || g.Blocks
-		}
-		m.SlotStandbyBlocked.SetBool(blocked)
+		m.SlotStandbyBlocked.SetBool(slices.ContainsFunc(o.Standbys,
+			func(s StandbySlot) bool { return s.Blocks }))
 	}
-	oldest := map[string]metrics.OptionalSample{}
+	known := map[string]bool{}
+	var oldest []metrics.OptionalSample
 	for _, h := range o.Blockers { // the oldest first
-		if _, known := oldest[h.Kind]; !known {
-			oldest[h.Kind] = metrics.Sample(float64(h.Since.UnixMilli())/1e3, h.Kind)
+		if !known[h.Kind] {
+			known[h.Kind] = true
+			oldest = append(oldest, metrics.Sample(float64(h.Since.UnixMilli())/1e3, h.Kind))
 		}
 	}
-	var held []metrics.OptionalSample
-	for _, s := range oldest {
-		held = append(held, s)
-	}
-	m.SlotOldestBlocker.Replace(held...)
+	m.SlotOldestBlocker.Replace(oldest...)
+	var spilled, spills, streamed, decoded *int64 // nil: of a slot that was never read from
 	if d := o.Decoding; d != nil {
-		m.SlotSpillBytes.Set(float64(d.SpillBytes))
-		m.SlotSpillTransactions.Set(float64(d.SpillTransactions))
-		m.SlotStreamBytes.Set(float64(d.StreamBytes))
-		m.SlotDecodedBytes.Set(float64(d.TotalBytes))
-	} else { // a slot that was never read from
-		for _, series := range []*metrics.Optional{m.SlotSpillBytes, m.SlotSpillTransactions,
-			m.SlotStreamBytes, m.SlotDecodedBytes} {
-			series.Clear()
-		}
+		spilled, spills = &d.SpillBytes, &d.SpillTransactions
+		streamed, decoded = &d.StreamBytes, &d.TotalBytes
 	}
+	set(m.SlotSpillBytes, spilled)
+	set(m.SlotSpillTransactions, spills)
+	set(m.SlotStreamBytes, streamed)
+	set(m.SlotDecodedBytes, decoded)
 	if o.Clock != nil {
 		m.SlotClockSkew.Set(float64(o.Clock.Skew))
 	}
 }
 
 func exportForecast(m *metrics.Set, o Observation) {
-	window := func(v *metrics.OptionalVec, in5m, in1h *float64) {
-		var samples []metrics.OptionalSample
-		if in5m != nil {
-			samples = append(samples, metrics.Sample(*in5m, "5m"))
-		}
-		if in1h != nil {
-			samples = append(samples, metrics.Sample(*in1h, "1h"))
-		}
-		v.Replace(samples...)
-	}
-	window(m.SlotWALRate, o.Rates.WAL5m, o.Rates.WAL1h)
-	window(m.SlotDrainRate, o.Rates.Drain5m, o.Rates.Drain1h)
-	estimate := func(series *metrics.Optional, e Estimate) {
-		if e.Seconds == nil {
-			series.Clear()
-			return
-		}
-		series.Set(*e.Seconds)
-	}
-	estimate(m.SlotTimeToLoss, o.Forecast.Loss)
-	estimate(m.SlotTimeToDiskFull, o.Forecast.DiskFull)
-	estimate(m.SlotCatchUp, o.Forecast.CatchUp)
+	r := o.Rates
+	m.SlotWALRate.Replace(sample(sample(nil, r.WAL5m, "5m"), r.WAL1h, "1h")...)
+	m.SlotDrainRate.Replace(sample(sample(nil, r.Drain5m, "5m"), r.Drain1h, "1h")...)
+	set(m.SlotTimeToLoss, o.Forecast.Loss.Seconds)
+	set(m.SlotTimeToDiskFull, o.Forecast.DiskFull.Seconds)
+	set(m.SlotCatchUp, o.Forecast.CatchUp.Seconds)
 }
 
 func exportOthers(m *metrics.Set, others []slot.Status) {
@@ -115,19 +93,24 @@ func exportOthers(m *metrics.Set, others []slot.Status) {
 			streams = 1
 		}
 		active = append(active, metrics.Sample(streams, s.Name))
-		if s.RetainedBytes != nil {
-			retained = append(retained, metrics.Sample(float64(*s.RetainedBytes), s.Name))
-		}
-		if s.SafeWALSize != nil {
-			safe = append(safe, metrics.Sample(float64(*s.SafeWALSize), s.Name))
-		}
+		retained = sample(retained, s.RetainedBytes, s.Name)
+		safe = sample(safe, s.SafeWALSize, s.Name)
 	}
 	m.SlotOtherActive.Replace(active...)
 	m.SlotOtherRetained.Replace(retained...)
 	m.SlotOtherSafeWAL.Replace(safe...)
 }
 
-func set(o *metrics.Optional, n *int64) {
+// sample adds a value that is known.
+func sample[N int64 | float64](to []metrics.OptionalSample, n *N,
+	label string) []metrics.OptionalSample {
+	if n == nil {
+		return to
+	}
+	return append(to, metrics.Sample(float64(*n), label))
+}
+
+func set[N int64 | float64](o *metrics.Optional, n *N) {
 	if n == nil {
 		o.Clear()
 		return

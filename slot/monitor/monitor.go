@@ -3,7 +3,6 @@ package monitor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,9 +16,8 @@ import (
 )
 
 const (
-	// A smart shutdown is not announced and waits for clients to go: only a new connection is
-	// refused. So the connection is replaced this often, and a smart shutdown waits for us no longer
-	// than that. A new connection costs the server 20 ms of CPU, as much as a minute of looks.
+	// A smart shutdown is not announced and waits for clients to go; only a new connection is
+	// refused. So the connection is replaced this often. A new one costs the server 20 ms of CPU.
 	renewInterval = 30 * time.Second
 	// How long one look may take. A lock on an outbox table, as by ALTER TABLE, can hold it up.
 	observeTimeout = 5 * time.Second
@@ -28,9 +26,8 @@ const (
 	// Pauses between attempts to connect to a server that refuses.
 	reconnectMin = 250 * time.Millisecond
 	reconnectMax = 5 * time.Second
-	// Pauses between attempts to connect to a server that is away: a tenth of the time since it was
-	// there, within these limits. Consumers wait for its return; an attempt costs a server that is
-	// starting or stopping a process and a line of its log.
+	// Pauses between attempts to connect to a server that is away: a tenth of the time that it is,
+	// within these limits. An attempt costs a server that starts or stops a process and a log line.
 	probeMin = 100 * time.Millisecond
 	probeMax = 500 * time.Millisecond
 	// Longest attempt to connect to one host, unless postgres.url has a connect_timeout: the name of
@@ -51,20 +48,20 @@ type Monitor struct {
 	log      zerolog.Logger
 	renew    time.Duration       // renewInterval
 	Assigner *partition.Assigner // shown the partitions once in a while; nil: there is none
-	presence *presence
+	*presence
 
 	// Of the goroutine in Run alone.
-	connected   time.Time // when the present connection was made
-	started     time.Time // when its server was started
-	observed    time.Time // when observe last succeeded
-	rights      *rights   // of the login; nil: not asked
-	readings    readings
-	seen        firstSeen
-	checkpoint  Checkpoint // the last one, as seen
-	clockRead   time.Time
-	missing     bool      // there was no slot when it was last looked for
-	unreachable bool      // the server could not be asked since the last Status
-	idleSince   time.Time // when the look before this one began, if it found that no session streams
+	connected     time.Time // when the present connection was made
+	serverStarted time.Time
+	observed      time.Time // when observe last succeeded
+	rights        *rights   // of the login; nil: not read
+	readings      readings
+	seen          firstSeen
+	checkpoint    Checkpoint // the last one, as seen
+	clockRead     time.Time
+	missing       bool      // there was no slot when it was last looked for
+	unreachable   bool      // there was no answer since the last Status
+	idleSince     time.Time // begin of the look before this one, if that saw no stream
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
@@ -93,9 +90,8 @@ func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Obs
 	}
 }
 
-// Observation is what is known of the server, kept while it cannot be asked: Slot.ObservedAt says
-// how old it is, Slot.Error why. It may be called from any goroutine; the slices must not be
-// written.
+// Observation returns the last observation, kept while the server is away: Slot.ObservedAt is its
+// time, Slot.Error the reason. Safe for concurrent use; the slices must not be written.
 func (m *Monitor) Observation() Observation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,23 +100,23 @@ func (m *Monitor) Observation() Observation {
 	return o
 }
 
-// ClockSkew is the server's clock minus ours, as last measured: zero while they cannot be told
-// apart. It may be called from any goroutine, for each message.
+// ClockSkew is the server's clock minus ours, as last measured: zero within the error of
+// measurement. Safe for concurrent use, for each message.
 func (m *Monitor) ClockSkew() time.Duration { return time.Duration(m.skew.Load()) }
 
-// Status is the last observation, kept while the server cannot be asked: ObservedAt says how old
-// it is, Error why. It may be called from any goroutine.
+// Status is the last observation of the slot, kept while the server is away: ObservedAt is its
+// time, Error the reason. Safe for concurrent use.
 func (m *Monitor) Status() slot.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.last
 }
 
-// Run watches over a connection of its own until ctx ends. It calls problem, from its own
-// goroutine, with what ends a stream and when the look began that found it: at each look a
-// *PublicationError when rows would be missing and a *LostError when the slot is lost or gone;
-// postgres.ErrStaleConnection when no session streams, for streams that began before that look;
-// and postgres.ErrStopping when the server shuts down, which waits for the stream.
+// Run watches over a connection of its own until ctx ends. From its goroutine it calls problem
+// with what ends a stream and when the look began that found it: at each look a *PublicationError
+// when rows would be missing and a *LostError when the slot is lost or gone; ErrStaleConnection of
+// package postgres when no session streams, for streams that began before that look; and its
+// ErrStopping when the server shuts down, which waits for the stream.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	refusals, there := 0, time.Now()
 	for {
@@ -159,13 +155,8 @@ func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Ti
 
 // serverAway reports whether err is that of a server that may be there at any moment.
 func serverAway(err error) bool {
-	for _, one := range []error{postgres.ErrUnreachable, postgres.ErrStarting, postgres.ErrStopping,
-		postgres.ErrNotWritable} {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, postgres.ErrUnreachable) || errors.Is(err, postgres.ErrStarting) ||
+		errors.Is(err, postgres.ErrStopping) || errors.Is(err, postgres.ErrNotWritable)
 }
 
 // watch looks and listens in turns, and returns what ended that. conn is closed then.
@@ -180,7 +171,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 		began := time.Now()
 		found, err := m.look(ctx, conn)
 		if err == nil {
-			m.answered(conn)
+			m.noteAnswer(conn)
 		}
 		if found == nil && err == nil {
 			began, found = m.stale(began)
@@ -201,12 +192,12 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 			if conn, err = m.afterLoss(ctx, conn, err); err != nil {
 				return err
 			}
-			if lived < reconnectMin { // or who ends each connection at once would get the next one at once
+			if lived < reconnectMin { // a server that ends each connection at once must wait for the next
 				postgres.Close(conn)
 				return errShortLived
 			}
 		case time.Since(m.connected) > m.renew:
-			// The server is to have one connection of ours, never two.
+			// The server never has two connections of the monitor.
 			postgres.CloseBoth(conn)
 			if conn, err = m.connect(ctx); errors.Is(err, postgres.ErrStarting) {
 				return &stoppingError{err}
@@ -222,10 +213,9 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 var errShortLived = errors.New(
 	"the server ends the connections of the monitor soon after they are made")
 
-// untilLook is the time to the next look, after one that found a problem or nil. Where it was the
-// first to see that no session streams, the look that makes sure comes soon: rows wait while a
-// relay listens to a connection that the server has closed. They wait for the promotion of a
-// standby, too.
+// untilLook is the time to the next look, after one that found a problem or nil. After the first
+// look that sees no stream the next one comes soon: rows wait while a relay has a connection that
+// the server has closed. So it does on a standby, which may be promoted.
 func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
 	if found == nil && !m.idleSince.IsZero() || onStandby(conn) {
@@ -250,9 +240,9 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	}
 }
 
-// afterLoss finds out what ended the connection: a server that shuts down takes no new one, and
-// then the stream has to end at once. After pg_terminate_backend, or a crash that is over, there
-// is a connection again.
+// afterLoss finds out what ended the connection: a server that shuts down refuses a new one, and
+// the stream has to end at once. After pg_terminate_backend or a crash there is a connection
+// again.
 func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*pgx.Conn, error) {
 	postgres.Close(lost)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -269,50 +259,49 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 	return nil, err
 }
 
-// A timeout of the role is not meant for a connection that waits most of the time.
-// Planning takes longer than the statements, and each is the same every time. No plan of ours is
-// worth compiling.
+// A role's timeout must not end a connection that waits most of the time. Planning takes longer
+// than the statements, which are always the same; no plan is worth compiling.
 const settings = `SELECT pg_catalog.pg_postmaster_start_time(),
 	pg_catalog.set_config('idle_session_timeout', '0', false),
 	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),
 	pg_catalog.set_config('jit', 'off', false)`
 
 func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
-	conn, started, err := m.dial(ctx)
+	conn, err := postgres.Connect(ctx, m.postgres)
 	if err != nil {
-		m.presence.failed()
+		m.failed()
 		return nil, err
-	}
-	m.started = started
-	m.answered(conn)
-	return conn, nil
-}
-
-// dial also returns when the server was started.
-func (m *Monitor) dial(ctx context.Context) (conn *pgx.Conn, started time.Time, err error) {
-	if conn, err = postgres.Connect(ctx, m.postgres); err != nil {
-		return nil, started, err
 	}
 	m.connected = time.Now()
 	if m.rights != nil && time.Since(m.rights.refusedAt) > refusalAge { // a grant is to show soon
 		m.rights = nil
 	}
-	if err = postgres.SetTimeout(ctx, conn, "lock_timeout", slot.LockTimeout); err != nil {
-		postgres.Close(conn)
-		return nil, started, err
+	var started time.Time
+	if err = postgres.SetTimeout(ctx, conn, "lock_timeout", slot.LockTimeout); err == nil {
+		err = postgres.Wrap(conn.QueryRow(ctx, settings).Scan(&started, nil, nil, nil),
+			"set up the connection of the monitor")
 	}
-	if err = conn.QueryRow(ctx, settings).Scan(&started, nil, nil, nil); err != nil {
+	if err != nil {
 		postgres.Close(conn)
-		return nil, started, fmt.Errorf("set up the connection of the monitor: %w", postgres.Error(err))
+		m.failed()
+		return nil, err
 	}
-	return conn, started, nil
+	m.serverStarted = started
+	m.noteAnswer(conn)
+	return conn, nil
+}
+
+// noteAnswer notes an answer of the server of conn.
+func (m *Monitor) noteAnswer(conn *pgx.Conn) {
+	if m.answered(m.serverStarted, onStandby(conn)) {
+		m.observed = time.Time{} // it may be another server
+	}
 }
 
 // stoppingError marks the end of a server that does not come back at once, unlike a single
 // connection ended with the same code.
 type stoppingError struct{ err error }
 
-// which says that it takes no connection, and why
 func (e *stoppingError) Error() string { return e.err.Error() }
 
 func (e *stoppingError) Unwrap() []error { return []error{postgres.ErrStopping, e.err} }

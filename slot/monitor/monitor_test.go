@@ -239,12 +239,13 @@ func TestMonitor_DoesNotHoldUpASmartShutdown(t *testing.T) {
 	w := newWatched(t, p.Postgres, p.Need(), quick())
 	w.RenewEvery(time.Second)
 	w.start()
-	require.NoError(t, p.Conn.Close(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.StopMode(context.Background(), embedded.ShutdownMode(syscall.SIGTERM)) }()
-	found := w.finds(patience)
+	found := w.finds(patience) // p.Conn holds the shutdown up: the monitor's next connection is refused, and not to a port that is closed
 	require.ErrorIs(t, found, postgres.ErrStopping)
 	require.Regexp(t, `^connect to 127\.0\.0\.1:\d+/\w+ as \w+: [^:]+$`, found.Error(), "one cause, once")
+	require.NoError(t, p.Conn.Close(t.Context()))
+	require.NoError(t, <-stopped)
 }
 
 func TestMonitor_OutlivesLostConnections(t *testing.T) {

@@ -8,9 +8,8 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Observation is what the Monitor knows of the server: the slot, who holds it back, and where it
-// is heading. What is not known is absent, and a Note says why. Values that could not be read
-// again keep their last value; ObservedAt of Slot says how old they are.
+// Observation is what the Monitor has observed. What is not known is absent, and a Note has the
+// reason. Values that could not be read again stay; Slot.ObservedAt is their time.
 type Observation struct {
 	Slot   slot.Status `json:"slot"`
 	Server Server      `json:"server"`
@@ -22,7 +21,7 @@ type Observation struct {
 	// is not known.
 	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
 
-	// who keeps restart_lsn or catalog_xmin back, the oldest first
+	// what holds restart_lsn or catalog_xmin back, the oldest first
 	Blockers []Blocker `json:"holders,omitempty"`
 	// slots of synchronized_standby_slots, from 17; only if the slot has failover
 	Standbys []StandbySlot `json:"gate,omitempty"`
@@ -123,7 +122,7 @@ type Blocker struct {
 	Restart bool      `json:"holds_restart_lsn"` // the slot's restart_lsn cannot pass it
 }
 
-// StandbySlot is a slot that has to confirm before ours is sent anything.
+// StandbySlot is a slot that has to confirm before the server sends anything to the relay.
 type StandbySlot struct {
 	Name          string    `json:"name"`
 	Exists        bool      `json:"exists"`
@@ -148,7 +147,7 @@ type Rates struct {
 	Pages5m *float64 `json:"pages_5m,omitempty"`
 }
 
-// Forecast says where it is heading.
+// Forecast is where the slot and the disk are heading.
 type Forecast struct {
 	Loss     Estimate `json:"loss"`      // of the slot
 	DiskFull Estimate `json:"disk_full"` // of the volume with pg_wal
@@ -160,7 +159,7 @@ type Forecast struct {
 
 // Estimate is a time from ObservedAt on.
 type Estimate struct {
-	// nil: it does not happen, or cannot be said; the assumption tells which
+	// nil: it does not happen, or is not known; the assumption has which
 	Seconds  *float64 `json:"seconds,omitempty"`
 	Earliest *float64 `json:"earliest,omitempty"` // seconds; set if Seconds is
 	Latest   *float64 `json:"latest,omitempty"`   // seconds; nil: open
@@ -168,7 +167,7 @@ type Estimate struct {
 	Assumption string `json:"assumption"`
 }
 
-// Clock is how the server's clock stands to ours.
+// Clock is the difference between the server's clock and ours.
 type Clock struct {
 	Skew  Seconds `json:"skew_seconds"`  // the server's minus ours
 	Error Seconds `json:"error_seconds"` // at most; half of the round trip
@@ -183,7 +182,7 @@ func (s Seconds) Duration() time.Duration {
 		float64(s) * float64(time.Second))
 }
 
-// Note says why a value is absent.
+// Note is why a value is absent.
 type Note struct {
 	Value string `json:"value"` // "wal_directory"
 	Text  string `json:"text"`  // "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
@@ -22,26 +23,20 @@ const (
 // untilObserved is the time until the server is to be observed again.
 func (m *Monitor) untilObserved() time.Duration { return m.cfg.Interval - time.Since(m.observed) }
 
-// observe looks at the server, and returns what it saw of our slot. Only the slot that does not
-// exist is an error that leaves the rest of the Observation new.
+// observe observes the server, and returns the status of the slot. After an error the Observation
+// is the old one, but for a slot that does not exist.
 func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, error) {
 	a, err := m.ask(ctx, conn)
 	if err != nil {
 		return slot.Status{}, err
 	}
-	all, rows, err := a.statuses()
-	if err != nil {
-		return slot.Status{}, err
-	}
+	all, rows := a.statuses()
 	m.observed = a.after
 	before := m.Observation()
 	o := Observation{
 		Server: a.server(), Limit: a.limit(m.cfg.VolumeSize), Decoding: a.decoding(),
-		Clock: m.clock(before.Clock, a), Events: before.Events,
+		Stream: a.walsender(), Clock: m.clock(before.Clock, a),
 		Notes: m.rights.notes(conn.Config().User, m.cfg.VolumeSize),
-	}
-	if o.Stream, err = a.walsender(); err != nil {
-		return slot.Status{}, err
 	}
 	m.seen.round()
 	at := slices.IndexFunc(all, func(s slot.Status) bool { return s.Name == m.need.Slot.Name })
@@ -55,8 +50,12 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	if at >= 0 {
 		all = slices.Delete(all, at, at+1)
 	}
-	for i := range all {
-		m.dateInactivity(&all[i], a.Now)
+	for i := range all { // by the server's clock; from 17 on it has the time itself
+		if s := &all[i]; s.Active {
+			s.InactiveSince = time.Time{}
+		} else if s.InactiveSince.IsZero() {
+			s.InactiveSince = m.seen.since("inactive "+s.Name, a.Now)
+		}
 	}
 	o.Blockers, o.Standbys = a.blockers(&m.seen), a.standbys(own.Slot, all)
 	if m.cfg.OtherSlots {
@@ -68,9 +67,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 			confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
 	}
 	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
-	if o.Limit.Checkpoint, err = m.lastCheckpoint(a, o.Clock); err != nil {
-		return slot.Status{}, err
-	}
+	o.Limit.Checkpoint = m.lastCheckpoint(a, o.Clock)
 	o.Slot = own
 	o.Forecast = forecast(o)
 	m.mu.Lock()
@@ -83,7 +80,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	return own, nil
 }
 
-// ask does without what the server refuses.
+// ask leaves out what the server refuses.
 func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
 	var r rights
 	if m.rights != nil {
@@ -105,17 +102,6 @@ func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
 	}
 }
 
-// dateInactivity says since when, by the server's clock, no session streams from another slot,
-// where the server does not: from 17 on it does.
-func (m *Monitor) dateInactivity(s *slot.Status, now time.Time) {
-	switch {
-	case s.Active:
-		s.InactiveSince = time.Time{}
-	case s.InactiveSince.IsZero():
-		s.InactiveSince = m.seen.since("inactive "+s.Name, now)
-	}
-}
-
 // changes are those of the server as a whole.
 func (m *Monitor) changes(before, now Server) {
 	switch {
@@ -127,8 +113,8 @@ func (m *Monitor) changes(before, now Server) {
 		m.record("failover", fmt.Sprintf("another server answers: timeline %d, before it was %d",
 			now.Timeline, before.Timeline))
 	case !before.StartedAt.Equal(now.StartedAt):
-		m.record("server_restarted", "the server was restarted at "+now.StartedAt.UTC().
-			Format(time.RFC3339))
+		m.record("server_restarted",
+			"the server was restarted at "+now.StartedAt.UTC().Format(time.RFC3339))
 	default:
 		return
 	}
@@ -137,15 +123,12 @@ func (m *Monitor) changes(before, now Server) {
 }
 
 // lastCheckpoint also learns how long one takes: it is seen when it has ended.
-func (m *Monitor) lastCheckpoint(a asked, clock *Clock) (*Checkpoint, error) {
+func (m *Monitor) lastCheckpoint(a asked, clock *Clock) *Checkpoint {
 	if a.Checkpoint == nil {
-		return nil, nil
+		return nil
 	}
-	redo, err := postgres.ParseLSN(a.Checkpoint.Redo)
-	if err != nil {
-		return nil, fmt.Errorf("read the position of the last checkpoint: %w", err)
-	}
-	now := Checkpoint{StartedAt: a.Checkpoint.Time, RedoLSN: redo, Took: m.checkpoint.Took}
+	now := Checkpoint{StartedAt: a.Checkpoint.Time, RedoLSN: pglogrepl.LSN(a.Checkpoint.Redo),
+		Took: m.checkpoint.Took}
 	if was := m.checkpoint; !was.StartedAt.IsZero() && !was.StartedAt.Equal(now.StartedAt) {
 		// It ended between the last look and this one.
 		ended := a.Now.Add(-m.cfg.Interval / 2)
@@ -153,7 +136,7 @@ func (m *Monitor) lastCheckpoint(a asked, clock *Clock) (*Checkpoint, error) {
 	}
 	m.checkpoint = now
 	now.Pages = m.readings.pagesSince(now.StartedAt.Add(-clock.Skew.Duration()), m.cfg.Interval)
-	return &now, nil
+	return &now
 }
 
 // clock keeps the better of two measurements for a while: the shorter the way, the less can be

@@ -46,17 +46,16 @@ func (l outlook) latest(rate, after float64) float64 {
 	return latest + seenLate
 }
 
-// checkpointsKnown: a standby makes restartpoints of the primary's checkpoints, and those are not
-// told here.
+// checkpointsKnown is false on a standby, which makes restartpoints of the primary's checkpoints.
 func (l outlook) checkpointsKnown() bool { return l.Limit.Checkpoint != nil && !l.Server.Standby }
 
 func (l outlook) lastCheckpoint() checkpoint {
 	c, now := l.Limit.Checkpoint, serverNow(l.Observation)
-	last := checkpoint{begins: c.StartedAt.Sub(now).
-		Seconds(), redo: position(l.Observation, uint64(c.RedoLSN))}
+	last := checkpoint{begins: c.StartedAt.Sub(now).Seconds(),
+		redo: position(l.Observation, uint64(c.RedoLSN))}
 	last.ends = last.begins + float64(c.Took)
-	if since := l.Server.StartedAt.Sub(now).
-		Seconds(); !l.Server.StartedAt.IsZero() && since > last.begins {
+	since := l.Server.StartedAt.Sub(now).Seconds()
+	if !l.Server.StartedAt.IsZero() && since > last.begins {
 		last.begins, last.ends = since, since // the clock of checkpoint_timeout began again
 	}
 	return last
@@ -66,8 +65,8 @@ func (l outlook) lastCheckpoint() checkpoint {
 func (l outlook) checkpointTakes(s schedule) func(begins, wal float64) float64 {
 	c, r := l.Limit.Checkpoint, l.Rates
 	longest := s.spread
-	if took := float64(c.Took); took > float64(l.Limit.CheckpointTimeout)*l.Limit.CheckpointTarget+
-		seenLate {
+	scheduled := float64(l.Limit.CheckpointTimeout) * l.Limit.CheckpointTarget
+	if took := float64(c.Took); took > scheduled+seenLate {
 		longest = took // the disk does not keep to the server's schedule
 	}
 	if r.Pages5m == nil || r.WAL5m == nil || *r.WAL5m <= 0 {

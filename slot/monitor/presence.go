@@ -8,31 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Returns is how often the server has come back: it took a connection of the monitor after it had
-// refused one, or was restarted or promoted. It may be called from any goroutine.
-func (m *Monitor) Returns() int { return m.presence.count() }
-
-// AwaitReturn waits until Returns is more than returns, or ctx ends. It may be called from any
-// goroutine while Run runs.
-//
-// The monitor's connection is an ordinary one, which holds up no shutdown: the server ends it at
-// once and refuses the next. One that the server takes shows that the shutdown is over, or the
-// recovery from a crash, which does not restart the postmaster.
-func (m *Monitor) AwaitReturn(ctx context.Context, returns int) error {
-	return m.presence.beyond(ctx, returns)
-}
-
-// answered notes an answer of the server of conn.
-func (m *Monitor) answered(conn *pgx.Conn) {
-	if m.presence.answered(m.started, onStandby(conn)) {
-		m.observed = time.Time{} // it may be another server
-	}
-}
-
 // onStandby reports whether the server of conn is a standby, as of its last answer.
 func onStandby(conn *pgx.Conn) bool {
-	return conn.PgConn().
-		ParameterStatus("in_hot_standby") == "on"
+	return conn.PgConn().ParameterStatus("in_hot_standby") == "on"
 }
 
 // presence counts returns. It is safe for concurrent use.
@@ -41,7 +19,7 @@ type presence struct {
 	started time.Time     // start of the server that answered last; zero before the first answer
 	standby bool          // that server was a standby
 	refused bool          // an attempt to connect has failed since then
-	returns int           // see Monitor.Returns
+	returns int           // see Returns
 	changed chan struct{} // closed, and replaced, whenever returns grows
 }
 
@@ -71,14 +49,18 @@ func (p *presence) answered(started time.Time, standby bool) (returned bool) {
 	return returned
 }
 
-func (p *presence) count() int {
+// Returns is how often the server has come back: it took a connection of the monitor after it had
+// refused one, or was restarted or promoted.
+func (p *presence) Returns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.returns
 }
 
-// beyond waits until there are more returns than that, or ctx ends.
-func (p *presence) beyond(ctx context.Context, returns int) error {
+// AwaitReturn waits until Returns is more than returns, or ctx ends. The monitor's connection
+// holds up no shutdown: the server ends it at once and refuses the next one. One that is accepted
+// shows that the shutdown, or the recovery from a crash, is over.
+func (p *presence) AwaitReturn(ctx context.Context, returns int) error {
 	for {
 		p.mu.Lock()
 		now, changed := p.returns, p.changed

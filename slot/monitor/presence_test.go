@@ -37,7 +37,7 @@ func TestPresence_CountsReturns(t *testing.T) {
 					p.answered(time.Unix(a.started, 0), a.standby)
 				}
 			}
-			require.Equal(t, c.returns, p.count())
+			require.Equal(t, c.returns, p.Returns())
 		})
 	}
 }

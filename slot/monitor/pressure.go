@@ -10,20 +10,17 @@ const (
 	// awayFor is how long no session has to read before that counts: a relay that reconnects is back
 	// by then.
 	awayFor = 10
-	// holdsFor is the age from which a transaction counts as one that holds restart_lsn. Those that
-	// end before do not matter.
+	// holdsFor is the age from which a transaction counts as a blocker of restart_lsn.
 	holdsFor = 30
 	// confirmsNothingFor is how long confirmed_flush_lsn may stand still.
 	confirmsNothingFor = 30
 	// fallsBehindFor is how long the lag has to have grown.
 	fallsBehindFor = 60
-	// RestartStep, in seconds, is the longest step of restart_lsn with a reader who keeps up and no
-	// transaction that is older than holdsFor: two logs of running transactions, 15 s apart and up to
-	// 10 s late, and one transaction.
+	// RestartStep, in seconds, is the longest step of restart_lsn with a reader that keeps up and no
+	// transaction older than holdsFor: two logs of running transactions, and one transaction.
 	RestartStep = 75
 	// foreseeable is how far ahead a cause reaches that may end by itself, in times of how long it
-	// has lasted. COPY of 5 GB holds restart_lsn for as long as it runs, and when it ends a limit of
-	// 50 GB is nine times as far away.
+	// has lasted. A COPY of 5 GB that ends leaves a limit of 50 GB nine times as far away.
 	foreseeable = 8
 )
 
@@ -35,15 +32,13 @@ type pressure struct {
 	text    string
 }
 
-// reaches says whether the cause may be expected to last for so many seconds.
+// reaches reports whether the cause is expected to last for so many seconds.
 func (p pressure) reaches(seconds float64) bool {
-	return p.lasting ||
-		seconds <= foreseeable*p.lasted
+	return p.lasting || seconds <= foreseeable*p.lasted
 }
 
-// findPressure finds what makes the slot keep more WAL, at the rate at which it is written. A
-// reader who keeps up, with nothing that holds restart_lsn back, keeps no more at any rate of
-// writing.
+// findPressure finds what makes the slot retain more WAL. With a reader that keeps up, and nothing
+// that holds restart_lsn back, it retains no more, however fast WAL is written.
 func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	add := func(p pressure) {
 		switch {
@@ -83,7 +78,7 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	return worst, found
 }
 
-// Works tells of a transaction that runs a statement at this moment, and may end with it.
+// Works reports whether a transaction runs a statement now, and may end with it.
 func (h Blocker) Works() bool {
 	return h.Kind == BlockerTransaction &&
 		(h.State == "active" || h.State == "fastpath function call")

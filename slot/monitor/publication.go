@@ -11,9 +11,9 @@ import (
 )
 
 // publicationProblem is what is wrong with the publication, or was since the last look, or an
-// error of reading it. before was read before. Between two looks a change can come and go, and
-// rows written meanwhile are not sent: it is said for as long as the process lives, since no
-// process else knows once the slot is beyond.
+// error of reading it. before was read first. A change that was put back is reported for as long
+// as the process lives: rows written meanwhile are not sent, and no other process can know of
+// them.
 func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn,
 	before slot.Status) error {
 	m.looking.Lock()
@@ -51,10 +51,9 @@ func (m *Monitor) logAlterations(p *slot.Publication) {
 	}
 }
 
-// Begin is the first look at the publication, for a process that is about to stream for the first
-// time. It warns of what is younger than the slot's horizon: that may have been otherwise for rows
-// that the slot does not send. It has to be before anybody streams, which moves the horizon. It
-// may be called while Run runs, and does nothing when it is called again.
+// Begin is the first look at the publication, before a process streams for the first time, which
+// moves the slot's horizon. It warns of what is younger than that: rows that the slot does not
+// send may have met something else. It may be called while Run runs; further calls do nothing.
 func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 	m.looking.Lock()
 	defer m.looking.Unlock()
@@ -89,4 +88,29 @@ func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 	}
 	m.begun = true
 	return nil
+}
+
+// boundary is a position together with the transactions of its time.
+type boundary struct {
+	lsn  pglogrepl.LSN
+	xmin uint64 // transactions before it had ended
+	next uint64 // transactions from it on had not begun: all that they write is behind lsn
+}
+
+// boundaries has a position before everything that the last look did not see. The position of the
+// look may be behind a commit that is decoded but invisible while it waits for a standby.
+type boundaries struct {
+	settled   boundary // every transaction that had begun by then has ended; zero: none is known
+	candidate boundary // becomes it when that is so
+}
+
+// passed records a look that found nothing: the position was read before its snapshot.
+func (b *boundaries) passed(lsn pglogrepl.LSN, xmin, xmax uint64) {
+	now := boundary{lsn: lsn, xmin: xmin, next: xmax}
+	switch {
+	case b.settled.lsn == 0, xmin >= now.next:
+		b.settled, b.candidate = now, now
+	case xmin >= b.candidate.next:
+		b.settled, b.candidate = b.candidate, now
+	}
 }

@@ -107,3 +107,102 @@ func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 	}
 	return nil
 }
+
+// Distance is how the positions of the slot follow the end of the WAL. restart_lsn moves in steps:
+// when the server logs its running transactions (every 15 s) and the reader has confirmed beyond
+// that, up to the beginning of the oldest transaction of that time.
+type Distance struct {
+	// For how long confirmed_flush_lsn and restart_lsn have stood still while WAL was written. Zero:
+	// they move, or nothing is written.
+	ConfirmedStill Seconds `json:"confirmed_still_seconds"`
+	RestartStill   Seconds `json:"restart_still_seconds"`
+	// LagGrowth is how fast confirmed_flush_lsn falls behind, in bytes per second, and LagGrowing for
+	// how long it has without a break. Zero: it keeps up.
+	LagGrowth  float64 `json:"lag_growth"`
+	LagGrowing Seconds `json:"lag_growing_seconds"`
+}
+
+const (
+	// growthWindow is compared with the one before it by the least lag in each: a reader that keeps
+	// up catches up at least once in one.
+	growthWindow = 20 * time.Second
+	// growthWindows is how many of them are looked at.
+	growthWindows = 15
+	// behind is the least backlog of a reader that falls behind, in seconds of writing.
+	behind = 10
+	// growthNoise is the part of the written WAL by which the least lag may grow between two windows
+	// of a reader that keeps up.
+	growthNoise = 0.02
+	// stillNoise is WAL that a reader need not have confirmed: an idle server writes some, and
+	// reports it late.
+	stillNoise = 1 << 20
+)
+
+func (rs readings) distance() Distance {
+	d := Distance{
+		ConfirmedStill: rs.still(func(r reading) pglogrepl.LSN { return r.confirmed }),
+		RestartStill:   rs.still(func(r reading) pglogrepl.LSN { return r.restart }),
+	}
+	d.LagGrowth, d.LagGrowing = rs.lagGrowth()
+	return d
+}
+
+// still is for how long a position has not moved while WAL was written.
+func (rs readings) still(of func(reading) pglogrepl.LSN) Seconds {
+	if len(rs) == 0 || of(rs[len(rs)-1]) == 0 {
+		return 0
+	}
+	last := rs[len(rs)-1]
+	first := last
+	for i := len(rs) - 1; i >= 0 && of(rs[i]) == of(last); i-- {
+		first = rs[i]
+	}
+	if last.wal < first.wal+stillNoise || last.wal < of(last)+stillNoise {
+		return 0
+	}
+	return Seconds(last.at.Sub(first.at).Seconds())
+}
+
+// lagGrowth goes back from the last reading for as long as the least lag of each window is smaller
+// than that of the one after it.
+func (rs readings) lagGrowth() (bytesPerSecond float64, lasted Seconds) {
+	if len(rs) < 2 {
+		return 0, 0
+	}
+	last := rs[len(rs)-1]
+	window := max(growthWindow, 2*last.at.Sub(rs[len(rs)-2].at))
+	end := len(rs)      // of the window, exclusive
+	var least []float64 // lag of each window, the newest first
+	for k := range growthWindows + 1 {
+		begins := last.at.Add(-time.Duration(k+1) * window)
+		first, lag := end, 0.0
+		for first > 0 && rs[first-1].at.After(begins) {
+			first--
+			if l := lagOf(rs[first]); first == end-1 || l < lag {
+				lag = l
+			}
+		}
+		if first == end || rs[first].confirmed == 0 {
+			break
+		}
+		if n := len(least); n > 0 && least[n-1] <= lag+max(stillNoise,
+			growthNoise*float64(rs[end].wal-rs[first].wal)) {
+			break
+		}
+		least, end = append(least, lag), first
+	}
+	n := len(least) - 1
+	if n < 2 || least[0] < behind*float64(last.wal-rs[end].wal)/last.at.Sub(rs[end].at).Seconds() {
+		return 0, 0
+	}
+	// It began in the middle of the oldest window.
+	return (least[0] - least[n-1]) / (float64(n-1) * window.Seconds()),
+		Seconds(float64(n) * window.Seconds())
+}
+
+func lagOf(r reading) float64 {
+	if r.confirmed >= r.wal {
+		return 0
+	}
+	return float64(r.wal - r.confirmed)
+}

@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,26 +11,24 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// mostBlockers is how many of a kind are listed, the oldest first: the rest waits for them anyway.
-const mostBlockers = 5
+// mostBlockers of a kind are listed, the oldest first: the others wait for them anyway.
+const mostBlockers = "5"
 
-// rights are what the login may ask for beyond what everybody may. PostgreSQL looks at them when a
-// statement begins, so what may not be asked must not stand in it.
+// rights are those of the login beyond what every role may read. PostgreSQL checks them when a
+// statement begins, so a statement must not contain what is not allowed.
 type rights struct {
 	checkpoint   bool // pg_control_checkpoint()
 	walDirectory bool // pg_ls_waldir()
 	activity     bool // all columns of pg_stat_activity and pg_stat_replication
-	// What the server said when it refused what it had promised, as managed ones do. Asked again
-	// after refusalAge.
+	// The server's refusal of what it says is allowed, as managed services refuse it. It is tried
+	// again after refusalAge.
 	checkpointRefused, walDirectoryRefused string
 	refusedAt                              time.Time
 }
 
-// refusalAge is how long a refusal is believed.
 const refusalAge = 5 * time.Minute
 
-// without takes away one of what is asked for beyond what everybody may; false: nothing of that
-// was.
+// without removes one of the rights that the statement used; false: it used none.
 func (r rights) without(err error, volume int64) (rights, bool) {
 	r.refusedAt = time.Now()
 	switch {
@@ -52,48 +49,45 @@ const selectRights = `SELECT
 	pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')`
 
 func (r *rights) ask(ctx context.Context, conn *pgx.Conn) error {
-	if err := conn.QueryRow(ctx, selectRights).
-		Scan(&r.checkpoint, &r.walDirectory, &r.activity); err != nil {
-		return fmt.Errorf("read what the monitor may ask for: %w", postgres.Error(err))
-	}
-	return nil
+	err := conn.QueryRow(ctx, selectRights).Scan(&r.checkpoint, &r.walDirectory, &r.activity)
+	return postgres.Wrap(err, "read what the monitor may ask for")
 }
 
-// notes say what is absent since the login may not ask for it.
+// notes are what is absent for want of a right.
 func (r rights) notes(user string, volume int64) []Note {
 	var notes []Note
-	switch {
-	case r.checkpointRefused != "":
-		notes = append(notes, Note{"checkpoint", "the server refuses pg_control_checkpoint(), so the " +
-			"time until the slot is lost is a wide guess: " + r.checkpointRefused})
-	case !r.checkpoint:
-		notes = append(notes, Note{"checkpoint", "pg_control_checkpoint() may not be called, so the " +
-			"time until the slot is lost is a wide guess: " +
-			"GRANT EXECUTE ON FUNCTION pg_control_checkpoint() TO " + postgres.QuoteName(user) + ";"})
+	grant := func(what string) string {
+		return "GRANT " + what + " TO " + postgres.QuoteName(user) + ";"
 	}
-	switch {
-	case volume == 0:
-	case r.walDirectoryRefused != "":
-		notes = append(notes, Note{"wal_directory",
-			"the server refuses pg_ls_waldir(), so the time until the disk is full is not known: " +
-				r.walDirectoryRefused})
-	case !r.walDirectory:
-		notes = append(notes, Note{"wal_directory", "pg_ls_waldir() may not be called, so the time " +
-			"until the disk is full is not known: GRANT pg_monitor TO " +
-			postgres.QuoteName(user) + ";"})
+	without := func(value, function, refused, so, right string) {
+		if refused != "" {
+			notes = append(notes, Note{value, "the server refuses " + function + ", so " + so +
+				": " + refused})
+			return
+		}
+		notes = append(notes, Note{value, function + " may not be called, so " + so + ": " +
+			grant(right)})
+	}
+	if !r.checkpoint {
+		without("checkpoint", "pg_control_checkpoint()", r.checkpointRefused,
+			"the time until the slot is lost is a wide guess",
+			"EXECUTE ON FUNCTION pg_control_checkpoint()")
+	}
+	if !r.walDirectory && volume != 0 {
+		without("wal_directory", "pg_ls_waldir()", r.walDirectoryRefused,
+			"the time until the disk is full is not known", "pg_monitor")
 	}
 	if !r.activity {
 		notes = append(notes, Note{"activity", "of other users' connections only pid, user, database " +
-			"and application are seen, a transaction's age is counted from when the " +
-			"monitor first saw it, and how far the walsender has sent is not seen: GRANT " +
-			"pg_read_all_stats TO " + postgres.QuoteName(user) + ";"})
+			"and application are seen, a transaction's age is counted from when the monitor first saw " +
+			"it, and how far the walsender has sent is not seen: " + grant("pg_read_all_stats")})
 	}
 	return notes
 }
 
-// observeSQL asks for everything in one statement: a look is one round trip. $1 is the slot. A
-// setting comes with its unit ("256MB", "5min"), which pg_size_bytes and interval read. Members
-// are worked out in their order, so the first and the last tell the time it took.
+// observeSQL is one statement for everything: a look is one round trip. $1 is the slot. Settings
+// come with units ("256MB", "5min"), which pg_size_bytes and interval read. Members are computed
+// in order: the first and the last are the server's clock at both ends.
 func observeSQL(major int, r rights, volume int64) string {
 	bytes := func(setting string) string {
 		return `pg_catalog.pg_size_bytes(NULLIF(pg_catalog.current_setting('` + setting + `'), '-1'))`
@@ -104,31 +98,31 @@ func observeSQL(major int, r rights, volume int64) string {
 	}
 	members := []string{
 		`'now', pg_catalog.clock_timestamp()`,
-		`'server', pg_catalog.jsonb_build_object('version', pg_catalog.current_setting('server_version'),
-			'standby', pg_catalog.pg_is_in_recovery(), 'started_at',
-			pg_catalog.pg_postmaster_start_time())`,
+		`'server', pg_catalog.jsonb_build_object(
+			'version', pg_catalog.current_setting('server_version'),
+			'standby', pg_catalog.pg_is_in_recovery(),
+			'started_at', pg_catalog.pg_postmaster_start_time())`,
 		`'current', (` + slot.CurrentLSNSQL + `)::text`,
-		`'limit', pg_catalog.jsonb_build_object('max_slot_wal_keep_size',
-			` + bytes("max_slot_wal_keep_size") + `,
+		`'limit', pg_catalog.jsonb_build_object(
+			'max_slot_wal_keep_size', ` + bytes("max_slot_wal_keep_size") + `,
 			'wal_keep_size', ` + bytes("wal_keep_size") + `, 'max_wal_size', ` + bytes("max_wal_size") + `,
-			'segment_size', ` + bytes("wal_segment_size") + `, 'shared_buffers', ` + bytes("shared_buffers") + `,
+			'segment_size', ` + bytes("wal_segment_size") + `,
+			'shared_buffers', ` + bytes("shared_buffers") + `,
 			'checkpoint_timeout_seconds', ` + seconds("checkpoint_timeout") + `,
-			'checkpoint_completion_target', pg_catalog.current_setting('checkpoint_completion_target')::float8,
+			'checkpoint_completion_target',
+				pg_catalog.current_setting('checkpoint_completion_target')::float8,
 			'idle_replication_slot_timeout_seconds', ` + seconds("idle_replication_slot_timeout") + `)`,
 		`'synchronized_standby_slots', pg_catalog.current_setting('synchronized_standby_slots', true)`,
-		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) ||
-			pg_catalog.jsonb_build_object('xmin_age', pg_catalog.age(s.xmin),
-			'catalog_xmin_age', pg_catalog.age(s.catalog_xmin)) ORDER BY s.slot_name) FROM
-			pg_catalog.pg_replication_slots s)`,
+		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object(
+			'xmin_age', pg_catalog.age(s.xmin), 'catalog_xmin_age', pg_catalog.age(s.catalog_xmin))
+			ORDER BY s.slot_name) FROM pg_catalog.pg_replication_slots s)`,
 		`'stream', (SELECT pg_catalog.jsonb_build_object('pid', r.pid, 'application', r.application_name,
-			'user', r.usename, 'state', r.state,
-			'sent', r.sent_lsn::text) FROM pg_catalog.pg_stat_replication r JOIN
-			pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
-			WHERE s.slot_name = $1)`,
+			'user', r.usename, 'state', r.state, 'sent', r.sent_lsn::text)
+			FROM pg_catalog.pg_stat_replication r
+			JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid WHERE s.slot_name = $1)`,
 		`'decoding', (SELECT pg_catalog.jsonb_build_object('spill_transactions', d.spill_txns,
-			'spill_bytes', d.spill_bytes,
-			'stream_transactions', d.stream_txns, 'stream_bytes', d.stream_bytes, 'total_transactions',
-			d.total_txns,
+			'spill_bytes', d.spill_bytes, 'stream_transactions', d.stream_txns,
+			'stream_bytes', d.stream_bytes, 'total_transactions', d.total_txns,
 			'total_bytes', d.total_bytes, 'reset_at', d.stats_reset, 'counted_since', ` + countedSince + `)
 			FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
 		`'transactions', (SELECT pg_catalog.jsonb_agg(t) FROM (` + transactionsSQL + `) t)`,
@@ -155,31 +149,59 @@ const timeline = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
 	ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()),
 	8))::bit(32)::int END`
 
-// The locks that transactions hold on their own ids are seen by everybody, unlike
-// pg_stat_activity.backend_xid. One with subtransactions holds several; the oldest is its own.
-var transactionsSQL = fmt.Sprintf(`
-	SELECT l.pid, (pg_catalog.array_agg(l.transactionid::text ORDER BY pg_catalog.age(l.transactionid)
-	DESC))[1] AS xid,
-		pg_catalog.max(pg_catalog.age(l.transactionid)) AS age, pg_catalog.max(a.application_name) AS
-		application, pg_catalog.max(a.usename::text) AS "user",
+// Every role sees the locks of transactions on their own ids, unlike
+// pg_stat_activity.backend_xid. A transaction with subtransactions has several; the oldest is its
+// own.
+const transactionsSQL = `
+	SELECT l.pid, (pg_catalog.array_agg(l.transactionid::text
+			ORDER BY pg_catalog.age(l.transactionid) DESC))[1] AS xid,
+		pg_catalog.max(pg_catalog.age(l.transactionid)) AS age,
+		pg_catalog.max(a.application_name) AS application, pg_catalog.max(a.usename::text) AS "user",
 		pg_catalog.max(a.datname::text) AS database, pg_catalog.max(a.state) AS state,
 		pg_catalog.max(a.xact_start) AS since
 	FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT
-	NULL
-	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT
-	%d`, mostBlockers)
+	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+		AND l.pid IS NOT NULL
+	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC
+	LIMIT ` + mostBlockers
 
-var preparedSQL = fmt.Sprintf(`
-	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age, p.owner::text AS
-	"user", p.database::text AS database,
-		p.prepared AS since
-	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT
-	%d`, mostBlockers)
+const preparedSQL = `
+	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age,
+		p.owner::text AS "user", p.database::text AS database, p.prepared AS since
+	FROM pg_catalog.pg_prepared_xacts p
+	ORDER BY pg_catalog.age(p.transaction) DESC LIMIT ` + mostBlockers
 
-// A standby that streams without a slot holds by its walsender.
-var feedbackSQL = fmt.Sprintf(`
+// A standby that streams without a slot holds catalog_xmin back by its walsender.
+const feedbackSQL = `
 	SELECT r.pid, r.backend_xmin::text AS xid, pg_catalog.age(r.backend_xmin) AS age,
-	r.application_name AS application, r.usename::text AS "user"
-	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL ORDER BY
-	pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostBlockers)
+		r.application_name AS application, r.usename::text AS "user"
+	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL
+	ORDER BY pg_catalog.age(r.backend_xmin) DESC LIMIT ` + mostBlockers
+
+// changedPages is an expression for the number of pages of tables and indexes that were changed
+// since the reset of the statistics: new pages, and full-page images, which are written at the
+// first change after a checkpoint. Its growth is about the work of the next checkpoint. Any role
+// may read it. Backends report once a second, an open transaction at its end.
+func changedPages(major int) string {
+	return `(` + newPages(major) + ` + ` + firstChanges + `)::bigint`
+}
+
+// newPages is what tables and indexes have grown by. Before 16 only the sum is counted of that and
+// of pages that backends wrote because no buffer was free.
+func newPages(major int) string {
+	switch {
+	case major >= 18:
+		return `(SELECT pg_catalog.sum(extend_bytes) / pg_catalog.current_setting('block_size')::numeric
+			FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+	case major >= 16:
+		return `(SELECT pg_catalog.sum(extends) FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+	}
+	return `(SELECT buffers_backend::numeric FROM pg_catalog.pg_stat_bgwriter)`
+}
+
+// firstChanges are the images of whole pages in the WAL. Without full_page_writes there are none;
+// then each changed row counts as a page, which is too many rather than too few.
+const firstChanges = `CASE WHEN pg_catalog.current_setting('full_page_writes')::boolean
+	THEN (SELECT wal_fpi::numeric FROM pg_catalog.pg_stat_wal)
+	ELSE (SELECT pg_catalog.sum(tup_inserted + tup_updated + tup_deleted) FROM
+	pg_catalog.pg_stat_database) END`

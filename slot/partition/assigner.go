@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,16 +18,15 @@ import (
 // Assigner decides to which outbox table a row belongs, by the OID under which it comes and by
 // what was true when it was committed, never by likeness. Safe for concurrent use.
 //
-// The stream has the name of the relation at that time, and describes a relation again behind each
-// change of its place in a tree: what holds for the first row of a *replication.Relation holds for
-// all of its rows. Whether it was a partition follows from catalog rows that have not changed
-// since (proof), or from what this process saw earlier (assigned). Locks keep the two in order:
-// who attaches or detaches a partition waits for its writers, and they for the change.
+// The stream describes a relation again behind each change of its place in a tree: what holds for
+// the first row of a *replication.Relation holds for all of its rows. Whether it was a partition
+// follows from catalog rows that have not changed since (proof), or from what this process saw
+// earlier (assigned). Locks order the two: ATTACH and DETACH wait for the writers of a partition,
+// and these for the change.
 type Assigner struct {
 	slot, publication string
 	tables            []string
 	decisions         []replication.Assignment
-	sql               [2]string // selectProof, and for servers before 15
 	log               zerolog.Logger
 
 	mu       sync.Mutex
@@ -49,7 +47,7 @@ type seenTable struct {
 	from pglogrepl.LSN // rows committed behind it are behind the look that saw it
 }
 
-// assigned says that rows of a relation belong to a table, or to none, from one commit to another.
+// assigned is the table of a relation's rows, or none, from one commit to another.
 type assigned struct {
 	table string // empty: none
 	link  string // by which it is a partition, where that was seen; it can go on with it
@@ -57,15 +55,11 @@ type assigned struct {
 	sight
 }
 
-// New makes an Assigner that knows nothing yet. slotName is the slot that is streamed.
+// New makes an Assigner. slotName is the slot that is streamed.
 func New(cfg replication.Config, slotName string, log zerolog.Logger) *Assigner {
 	return &Assigner{
 		slot: slotName, publication: cfg.Publication, tables: cfg.Tables, decisions: cfg.Assignments(),
-		log: log,
-		sql: [2]string{
-			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", schemaMembership, 1),
-			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", "NULL::pg_catalog.int4", 1),
-		},
+		log:  log,
 		oids: map[string]seenTable{}, spans: map[uint32][]assigned{}, settled: map[string]struct{}{},
 		gone: map[uint32]pglogrepl.LSN{},
 	}
@@ -79,9 +73,8 @@ type FirstRow struct {
 	Index    uint32
 }
 
-// Assign finds the outbox table of a row; empty: it belongs to none. That holds for later rows of
-// the same *replication.Relation up to a position; zero: for all. The error is an *UnassignedError
-// if it is not known.
+// Assign finds the outbox table of a row; empty: none. That holds for later rows of the same
+// *replication.Relation up to a position; zero: for all. An *UnassignedError if it is not known.
 func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn,
 	row FirstRow) (table string, upTo pglogrepl.LSN, err error) {
 	if table, known := a.Remembered(row); known {
@@ -110,7 +103,7 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn,
 	return "", 0, a.unassigned(row, e, verdict)
 }
 
-// decided gives the operator's decision about a row.
+// decided returns the operator's decision about a row.
 func (a *Assigner) decided(row FirstRow) (replication.Assignment, bool) {
 	for _, d := range a.decisions {
 		if d.Covers(row.Relation, row.LSN) {
@@ -123,7 +116,7 @@ func (a *Assigner) decided(row FirstRow) (replication.Assignment, bool) {
 	return replication.Assignment{}, false
 }
 
-// Remembered is Assign without a question, where that is exact.
+// Remembered is Assign without a query, where that is exact.
 func (a *Assigner) Remembered(row FirstRow) (table string, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,7 +155,7 @@ func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn,
 	return e, before, err
 }
 
-// see records what evidence says of the outbox tables. a.mu is held.
+// see records what the evidence shows of the outbox tables. a.mu is held.
 func (a *Assigner) see(e *proof, before walPosition) {
 	a.onTimeline(before.timeline)
 	plain := len(e.Tables) == len(a.tables)
@@ -178,7 +171,7 @@ func (a *Assigner) see(e *proof, before walPosition) {
 	}
 }
 
-// On tells which timeline the rows come from that will be asked for.
+// On sets the timeline of the rows that follow.
 func (a *Assigner) On(timeline int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -205,13 +198,8 @@ type walPosition struct {
 }
 
 func readPosition(ctx context.Context, conn *pgx.Conn) (p walPosition, err error) {
-	var flushed string
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text,
 		pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1,
-		8)`).Scan(&flushed, &p.timeline)
-	if err != nil {
-		return p, postgres.Error(err)
-	}
-	p.flushed, err = pglogrepl.ParseLSN(flushed)
-	return p, err
+		8)`).Scan(&p.flushed, &p.timeline)
+	return p, postgres.Error(err)
 }

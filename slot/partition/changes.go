@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// How often, and for how long, it is looked whether a change of tables has become visible.
+	// The wait for a change of tables to become visible.
 	changesInterval = 20 * time.Millisecond
 	changesTimeout  = 2 * time.Second
 )
 
-// selectChanging reports whether a transaction, the parameter, is still running for others and may
-// have changed tables: one that does holds a lock on them that is stronger than a writer's, until
-// the change is visible. Everybody may read pg_locks.
+// selectChanging reports whether a transaction, $1, is running for others and may have changed
+// tables: until its changes are visible it has a lock stronger than a writer's.
 const selectChanging = `
 WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM
   pg_catalog.pg_locks k WHERE k.granted)
@@ -29,18 +28,17 @@ SELECT EXISTS (SELECT FROM l t JOIN l s ON s.virtualtransaction = t.virtualtrans
   AND s.locktype = 'relation' AND s.mode NOT IN ('AccessShareLock', 'RowShareLock',
   'RowExclusiveLock'))`
 
-// AwaitChanges blocks until the catalogs show what a transaction that was decoded has done to
-// tables, two seconds at most. A transaction is decoded as soon as its commit is written: before
-// anybody sees it, and long before where it waits for a synchronous standby. One that only wrote
-// rows is not waited for: the standby it waits for may be the caller. xid is without its epoch, as
-// the stream has it; zero: none is waited for.
+// AwaitChanges blocks until the catalogs show what a decoded transaction has done to tables, two
+// seconds at most. It is decoded as soon as its commit is written, and may be invisible for long
+// while it waits for a synchronous standby. One that only wrote rows is not waited for: the
+// standby may be the caller. xid is without its epoch, as the stream has it; zero: nothing is
+// waited for.
 func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	if xid == 0 {
 		return nil
 	}
 	visible, err := postgres.Poll(ctx, changesInterval, changesTimeout, func() (bool, error) {
-		var changing bool
-		err := conn.QueryRow(ctx, selectChanging, xid).Scan(&changing)
+		changing, err := postgres.One[bool](ctx, conn, selectChanging, xid)
 		return !changing, postgres.Error(err)
 	})
 	switch {
@@ -53,8 +51,8 @@ func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	return nil
 }
 
-// sight is how far something was seen: what commits up to a position, but for transactions that
-// were invisible to the one who looked.
+// sight is how far something was seen: what commits up to a position, without the transactions
+// that were invisible then.
 type sight struct {
 	to       pglogrepl.LSN
 	snapshot *slot.Snapshot

@@ -1,5 +1,5 @@
 // Package partition proves to which outbox table a row belongs that comes under the name of a
-// partition, or does not know and says so: a likeness is no proof.
+// partition, or reports that it is not known: a likeness is no proof.
 //
 //   - assigner.go    Assigner: the outbox table of a row, and what was learned before
 //   - proof.go       the rows of the catalog that decide, and since when they are as they are

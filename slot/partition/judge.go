@@ -24,16 +24,8 @@ const (
 )
 
 func (v *verdict) known() bool {
-	sure := 0
-	for _, is := range v.is {
-		switch is {
-		case unknown:
-			return false
-		case yes:
-			sure++
-		}
-	}
-	return sure <= 1
+	first := slices.Index(v.is, yes)
+	return !slices.Contains(v.is, unknown) && (first < 0 || !slices.Contains(v.is[first+1:], yes))
 }
 
 func (v *verdict) table() string {
@@ -47,11 +39,10 @@ func (v *verdict) set(i int, is belonging, because string) { v.is[i], v.because[
 
 // only is yes for one table and no for all others; -1: no for all.
 func (v *verdict) only(i int) {
-	for j := range v.is {
-		v.set(j, no, "")
-	}
+	clear(v.is)
+	clear(v.because)
 	if i >= 0 {
-		v.set(i, yes, "")
+		v.is[i] = yes
 	}
 }
 
@@ -92,14 +83,17 @@ func (a *Assigner) goesOn(e *proof, row FirstRow) (table int, ok bool) {
 		if s.link == "" || row.LSN < s.from {
 			continue
 		}
-		parent := a.oids[s.table].oid
-		if up := slices.IndexFunc(e.Links,
-			func(l linkProof) bool { return l.Parent == parent }); up >= 0 &&
-			chainID(e.Links[:up+1]) == s.link {
+		up := e.up(a.oids[s.table].oid)
+		if up >= 0 && chainID(e.Links[:up+1]) == s.link {
 			return slices.Index(a.tables, s.table), true
 		}
 	}
 	return 0, false
+}
+
+// up is the index of the link to a table above the relation; -1: it is not above it.
+func (e *proof) up(table uint32) int {
+	return slices.IndexFunc(e.Links, func(l linkProof) bool { return l.Parent == table })
 }
 
 func (e *proof) pending() bool {
@@ -107,9 +101,9 @@ func (e *proof) pending() bool {
 }
 
 func chainID(links []linkProof) string {
-	ids := make([]string, len(links))
-	for i, l := range links {
-		ids[i] = l.ID
+	var ids []string
+	for _, l := range links {
+		ids = append(ids, l.ID)
 	}
 	return strings.Join(ids, "/")
 }
@@ -144,8 +138,7 @@ func (a *Assigner) belongs(e *proof, row FirstRow, i int) (belonging, string) {
 }
 
 // renamed is for the table itself under another name. A publication that names it is of that
-// table, whatever it was called; unless one of the others that it names may have had the name
-// then.
+// table, unless one of its other tables may have had the name then.
 func (a *Assigner) renamed(e *proof, row FirstRow, t tableProof, i int) (belonging, string) {
 	if p := e.Publication; p != nil && !p.AllTables && t.Member && !slices.ContainsFunc(e.Members,
 		func(m nameProof) bool { return !e.named(m) }) {
@@ -192,8 +185,8 @@ func (a *Assigner) otherTree(e *proof, t tableProof, i int) (belonging, string) 
 	return no, ""
 }
 
-// namedLike is named for a table whose schema was changed since, as by GRANT. The row says what
-// that was called: the relation has been in it all the time.
+// namedLike is named for a table whose schema was changed since, as by GRANT: the relation has
+// been in it all the time, and the row has its name of that time.
 func (e *proof) namedLike(n nameProof, rel *replication.Relation) bool {
 	r := e.Relation
 	return (e.steady(n.Class) || e.steady(n.Type)) && (e.steady(r.Class) || e.steady(r.Type)) &&
@@ -201,8 +194,8 @@ func (e *proof) namedLike(n nameProof, rel *replication.Relation) bool {
 }
 
 // differs reports whether a relation lacks a column that a partition of t had at the time, or has
-// one that t has never had: a partition has the columns of its table, neither less nor more. The
-// stream may lack one that the partition's own entry in the publication leaves out.
+// one that t never had: a partition has exactly its table's columns. The stream may lack one that
+// the partition's entry in the publication leaves out.
 func (e *proof) differs(t tableProof, rel *replication.Relation) bool {
 	p := e.Publication
 	complete := !e.columnLists || p != nil && p.AllTables && e.old(p.Age)
@@ -232,28 +225,19 @@ func (c columnProof) is(r replication.Column) bool {
 
 // below reports whether the relation has been below a table all the time.
 func (e *proof) below(table uint32) bool {
-	up := slices.IndexFunc(e.Links, func(l linkProof) bool { return l.Parent == table })
+	up := e.up(table)
 	return up >= 0 && e.linked(up+1)
 }
 
 // nearest reports whether the relation has been below a table all the time, with none between that
 // may have had the name of another outbox table.
 func (e *proof) nearest(table uint32, rel *replication.Relation) bool {
-	if !e.below(table) {
-		return false
-	}
-	for _, l := range e.Links {
-		if l.Parent == table {
-			return true
-		}
-		if !e.named(l.nameProof) && !e.namedLike(l.nameProof, rel) {
-			return false
-		}
-	}
-	return false
+	return e.below(table) && !slices.ContainsFunc(e.Links[:e.up(table)], func(l linkProof) bool {
+		return !e.named(l.nameProof) && !e.namedLike(l.nameProof, rel)
+	})
 }
 
-// since says what has happened to a relation of which it is not known what it was.
+// since is what has happened to a relation, where its place at the time is not known.
 func (e *proof) since() string {
 	switch {
 	case e.Relation == nil:

@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,34 +25,34 @@ const (
 	maxTreeInterval = time.Minute
 )
 
-// selectTree does without pg_partition_tree, which locks every partition. Parameters: slot, OIDs.
-const selectTree = `
+// selectTree avoids pg_partition_tree, which locks every partition. Parameters: slot, OIDs.
+var selectTree = `
 WITH RECURSIVE horizon(age, confirmed) AS (
-  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots
-  r WHERE r.slot_name = $1::pg_catalog.name),
+  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM
+  pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
 tree(root, oid, depth, id, steady) AS (
-  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS
-  w(oid)
+  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true
+  FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS w(oid)
   UNION ALL
   SELECT tree.root, i.inhrelid, tree.depth + 1,
     pg_catalog.concat(i.xmin::pg_catalog.text, CASE WHEN tree.depth > 0 THEN '/' END, tree.id),
     tree.steady AND NOT i.inhdetachpending
+    AND (` + old("i.xmin") + ` OR ` + born("i.xmin", "i.inhrelid") + `)
     -- nor may one between have had the name of another outbox table
-    AND (tree.depth = 0 OR coalesce((SELECT p.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b
-    WHERE b.attrelid = p.oid AND b.attnum = -1)
-        OR (pg_catalog.age(p.xmin) < 0 OR pg_catalog.age(p.xmin) > (SELECT age FROM horizon)) AND
-        (pg_catalog.age(s.xmin) < 0 OR pg_catalog.age(s.xmin) > (SELECT age FROM horizon))
-      FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace s ON s.oid = p.relnamespace WHERE
-      p.oid = tree.oid), false))
-    AND (
-      coalesce(pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) > (SELECT age FROM horizon),
-      false)
-      OR coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid =
-      i.inhrelid AND b.attnum = -1), false))
+    AND (tree.depth = 0 OR coalesce((SELECT ` + born("p.xmin", "p.oid") + `
+        OR ` + old("p.xmin") + ` AND ` + old("s.xmin") + `
+      FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace s ON s.oid = p.relnamespace
+      WHERE p.oid = tree.oid), false))
   FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
-SELECT root, oid, id, steady, coalesce((SELECT confirmed FROM horizon)::pg_catalog.text, '') FROM
-  tree WHERE depth > 0 ORDER BY depth DESC`
+SELECT root, oid, id, steady, coalesce((SELECT confirmed FROM horizon)::pg_catalog.text, '')
+FROM tree WHERE depth > 0 ORDER BY depth DESC`
+
+// old is SQL for proof.old.
+func old(xmin string) string {
+	return `coalesce(pg_catalog.age(` + xmin + `) < 0
+      OR pg_catalog.age(` + xmin + `) > (SELECT age FROM horizon), false)`
+}
 
 // Look learns which relations are partitions of the outbox tables now, so that their rows are
 // known when they are partitions no longer.
@@ -100,35 +101,27 @@ func (a *Assigner) lookAtTables(e *proof, before walPosition) map[uint32]tablePr
 	return roots
 }
 
-// member is a partition that a look has seen.
+// member is a partition that a look has seen: a row of selectTree.
 type member struct {
-	root   uint32
-	link   string
-	steady bool
-	sent   string // LSN: nothing before it was still to be sent then
+	Root, OID uint32
+	Link      string
+	Steady    bool
+	Sent      string // LSN: nothing before it was still to be sent then
 }
 
 func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, before walPosition,
 	roots map[uint32]tableProof) (map[uint32]member, error) {
-	oids := make([]uint32, 0, len(roots))
-	for oid := range roots {
-		oids = append(oids, oid)
-	}
-	members := map[uint32]member{}
-	rows, err := conn.Query(ctx, selectTree, a.slot, oids)
+	oids := slices.Collect(maps.Keys(roots))
+	rows, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[member], selectTree, a.slot, oids)
 	if err != nil {
 		return nil, err
 	}
-	var m member
-	var oid uint32
-	if _, err := pgx.ForEachRow(rows, []any{&m.root, &oid, &m.link, &m.steady, &m.sent},
-		func() error {
-			members[oid] = m // nearest last: a partition that is configured itself belongs to its own name
-			return nil
-		}); err != nil {
-		return nil, err
+	members := map[uint32]member{}
+	for _, m := range rows { // nearest last: a partition that is configured belongs to its own name
+		members[m.OID] = m
 	}
-	after, err := readInserted(ctx, conn)
+	after, err := postgres.One[pglogrepl.LSN](ctx, conn,
+		"SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text")
 	if err != nil {
 		return nil, err
 	}
@@ -136,17 +129,17 @@ func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, bef
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for oid, m := range members {
-		t := roots[m.root]
+		t := roots[m.Root]
 		if a.isTable(oid) {
 			continue
 		}
 		from := after
-		if m.steady && e.named(t.nameProof) {
-			if from, err = pglogrepl.ParseLSN(m.sent); err != nil {
+		if m.Steady && e.named(t.nameProof) {
+			if from, err = pglogrepl.ParseLSN(m.Sent); err != nil {
 				return nil, err
 			}
 		}
-		a.extend(oid, assigned{table: a.tables[t.N-1], link: m.link, from: from,
+		a.extend(oid, assigned{table: a.tables[t.N-1], link: m.Link, from: from,
 			sight: sight{before.flushed, e.snapshot}})
 	}
 	return members, nil
@@ -160,7 +153,7 @@ func (a *Assigner) forget(e *proof, members map[uint32]member) {
 	for oid, spans := range a.spans {
 		m, is := members[oid]
 		spans = slices.DeleteFunc(spans,
-			func(s assigned) bool { return s.to < e.kept && (!is || s.link != m.link) })
+			func(s assigned) bool { return s.to < e.kept && (!is || s.link != m.Link) })
 		if a.spans[oid] = spans; len(spans) == 0 {
 			delete(a.spans, oid)
 		}
@@ -171,14 +164,9 @@ func (a *Assigner) forget(e *proof, members map[uint32]member) {
 func (a *Assigner) extend(oid uint32, now assigned) {
 	for i := range a.spans[oid] {
 		s := &a.spans[oid][i]
-		if s.table != now.table {
-			continue
-		}
-		if now.link != "" && s.link == now.link {
-			s.from, s.sight = min(s.from, now.from), s.further(now.sight)
-			return
-		}
-		if now.link == "" && now.from <= s.to && s.from <= now.to {
+		touches := now.from <= s.to && s.from <= now.to
+		if s.table == now.table &&
+			(now.link != "" && s.link == now.link || now.link == "" && touches) {
 			s.from, s.sight = min(s.from, now.from), s.further(now.sight)
 			return
 		}
@@ -199,13 +187,10 @@ func (a *Assigner) Remember(timeline int32, oid uint32, table string, first, las
 	a.extend(oid, assigned{table: table, from: first, sight: sight{to: last}})
 }
 
-// settle says of which decisions no row is left for which they are needed.
+// settle logs, once for each decision, that no row is left for which it is needed.
 func (a *Assigner) settle(ctx context.Context, conn *pgx.Conn) error {
 	for _, d := range a.decisions {
-		a.mu.Lock()
-		_, said := a.settled[d.String()]
-		a.mu.Unlock()
-		if said {
+		if a.said(d) {
 			continue
 		}
 		e, before, err := a.ask(ctx, conn, d.OID)
@@ -218,6 +203,13 @@ func (a *Assigner) settle(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	return nil
+}
+
+func (a *Assigner) said(d replication.Assignment) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, said := a.settled[d.String()]
+	return said
 }
 
 // settles reports whether a decision is needed no longer, once for each.
@@ -247,13 +239,4 @@ func (a *Assigner) needed(d replication.Assignment, e *proof) bool {
 	row := FirstRow{Relation: &replication.Relation{OID: d.OID, Namespace: schema, Name: name},
 		LSN: e.confirmed}
 	return !a.judge(e, row).known()
-}
-
-func readInserted(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
-	var text string
-	if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text").
-		Scan(&text); err != nil {
-		return 0, err
-	}
-	return pglogrepl.ParseLSN(text)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -13,19 +14,16 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// proof is what the catalogs say about the outbox tables and about one relation, all of one
-// snapshot.
-//
-// Ages count transactions. A catalog row whose age is greater than Horizon was committed before
-// the confirmed position of the slot, and is as it was at the commit of every transaction that the
-// slot still sends. One with Born is as the transaction that created its table left it. Both are
+// proof is what the catalogs say about the outbox tables and one relation, in one snapshot. Ages
+// count transactions. A catalog row that is older than Horizon is as it was at the commit of every
+// transaction that the slot still sends; one with Born is as its table was created with. Both are
 // steady.
 type proof struct {
-	Horizon   *int32 `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
-	Confirmed string `json:"confirmed"` // LSN; empty: no slot
-	// LSN: nothing before it comes again, even if the slot rewinds; empty: not known
-	Kept        string            `json:"kept"`
-	Behind      string            `json:"behind"`   // LSN: what commits behind it was not seen
+	Horizon   *int32           `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
+	Confirmed postgres.TextLSN `json:"confirmed"` // zero: no slot
+	// nothing before it comes again, even if the slot rewinds; zero: not known
+	Kept        postgres.TextLSN  `json:"kept"`
+	Behind      postgres.TextLSN  `json:"behind"`   // what commits behind it was not seen
 	Snapshot    string            `json:"snapshot"` // that all is of
 	Publication *publicationProof `json:"publication"`
 	Tables      []tableProof      `json:"tables"`   // by n; one that does not exist is left out
@@ -101,116 +99,112 @@ type linkProof struct {
 	Columns []rowAge `json:"columns"` // of the parent
 }
 
+// born is SQL for whether a catalog row is of the transaction that created a table: the table's
+// system columns are written once.
+func born(xmin, table string) string {
+	return `coalesce(` + xmin + ` = (SELECT b.xmin FROM pg_catalog.pg_attribute b
+    WHERE b.attrelid = ` + table + ` AND b.attnum = -1), false)`
+}
+
 // nameColumns is SQL for a nameProof of the pg_class row c.
-const nameColumns = `
-  'class', pg_catalog.json_build_object('age', pg_catalog.age(c.xmin), 'born', coalesce(c.xmin = (
-    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1),
-    false)),
-  'type', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(y.xmin), 'born',
-  coalesce(y.xmin = (
-    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1),
-    false))
+var nameColumns = `
+  'class', pg_catalog.json_build_object('age', pg_catalog.age(c.xmin),
+    'born', ` + born("c.xmin", "c.oid") + `),
+  'type', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(y.xmin),
+    'born', ` + born("y.xmin", "c.oid") + `)
     FROM pg_catalog.pg_type y WHERE y.oid = c.reltype),
   'name', c.relname, 'namespace_oid', c.relnamespace::pg_catalog.int8,
   'namespace', (SELECT s.nspname FROM pg_catalog.pg_namespace s WHERE s.oid = c.relnamespace),
-  'namespace_age', (SELECT pg_catalog.age(s.xmin) FROM pg_catalog.pg_namespace s WHERE s.oid =
-  c.relnamespace)`
+  'namespace_age', (SELECT pg_catalog.age(s.xmin) FROM pg_catalog.pg_namespace s
+    WHERE s.oid = c.relnamespace)`
 
 // columnAges is SQL for the ages of the columns of the pg_class row c.
-const columnAges = `(SELECT pg_catalog.json_agg(pg_catalog.json_build_object('age',
-	pg_catalog.age(a.xmin), 'born', coalesce(a.xmin = (
-          SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1),
-          false)))
-        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT
-        a.attisdropped)`
+var columnAges = `(SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
+    'age', pg_catalog.age(a.xmin), 'born', ` + born("a.xmin", "c.oid") + `))
+    FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+      AND NOT a.attisdropped)`
 
-// The system columns of a table are written once, when it is created. Parameters: slot,
-// publication, schemas and names of the outbox tables, OID of the relation.
-const selectProof = `
-WITH RECURSIVE up(depth, child, parent, born, age, id, pending) AS (
-  SELECT 1, i.inhrelid, i.inhparent,
-    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid
-    AND b.attnum = -1), false),
-    pg_catalog.age(i.xmin), i.xmin::text, i.inhdetachpending
-  FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND
-  c.relispartition
-  WHERE i.inhrelid = $5::pg_catalog.oid
-  UNION ALL
-  SELECT up.depth + 1, i.inhrelid, i.inhparent,
-    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid
-    AND b.attnum = -1), false),
-    pg_catalog.age(i.xmin), i.xmin::text, i.inhdetachpending
-  FROM up JOIN pg_catalog.pg_inherits i ON i.inhrelid = up.parent
-  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
-SELECT pg_catalog.json_build_object(
-  'behind', pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text,
-  'snapshot', pg_catalog.pg_current_snapshot()::pg_catalog.text,
-  'confirmed', coalesce((SELECT r.confirmed_flush_lsn::pg_catalog.text FROM
-  pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
-  'kept', coalesce((SELECT r.restart_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r
-  WHERE r.slot_name = $1::pg_catalog.name), ''),
-  'horizon', (SELECT pg_catalog.age(r.catalog_xmin) FROM pg_catalog.pg_replication_slots r WHERE
-  r.slot_name = $1::pg_catalog.name),
-  'publication', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(p.xmin), 'via_root',
-  p.pubviaroot, 'all_tables', p.puballtables)
-    FROM pg_catalog.pg_publication p WHERE p.pubname = $2::pg_catalog.name),
-  'tables', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
-      'n', w.n, 'oid', c.oid::pg_catalog.int8, 'kind', c.relkind, ` + nameColumns + `,
-      'member', EXISTS (SELECT FROM pg_catalog.pg_publication_rel m
-        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname
-        = $2::pg_catalog.name),
-      'membership_age', coalesce(
-        (SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publication_rel m
-          JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND
-          p.pubname = $2::pg_catalog.name),
-        SCHEMA_MEMBERSHIP),
-      'column_list', (SELECT pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL
-      FROM pg_catalog.pg_publication_rel m
-        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname
-        = $2::pg_catalog.name),
-      'columns', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
-      'type', a.atttypid::pg_catalog.int8,
-          'mod', a.atttypmod, 'dropped', a.attisdropped, 'generated', a.attgenerated <> '', 'age',
-          pg_catalog.age(a.xmin)))
-        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0))), '[]')
-    FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]),
-    pg_catalog.unnest($4::pg_catalog.name[])) WITH ORDINALITY AS w(nspname, relname, n)
-    JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
-    JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = w.relname),
-  'relation', (SELECT pg_catalog.json_build_object('partition', c.relispartition,
-  ` + nameColumns + `,
-      'columns', ` + columnAges + `)
-    FROM pg_catalog.pg_class c WHERE c.oid = $5::pg_catalog.oid),
-  'links', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('parent',
-  up.parent::pg_catalog.int8,
-      'columns', ` + columnAges + `,
-      'link', pg_catalog.json_build_object('age', up.age, 'born', up.born), 'id', up.id, 'pending',
-      up.pending, ` + nameColumns + `) ORDER BY up.depth), '[]')
-    FROM up JOIN pg_catalog.pg_class c ON c.oid = up.parent),
-  'members', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(` + nameColumns + `)), '[]')
-    FROM pg_catalog.pg_publication_rel m JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid JOIN
-    pg_catalog.pg_class c ON c.oid = m.prrelid
-    WHERE p.pubname = $2::pg_catalog.name AND c.oid <> $5::pg_catalog.oid AND EXISTS (
-      SELECT FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]),
-      pg_catalog.unnest($4::pg_catalog.name[])) AS w(nspname, relname)
-      JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
-      JOIN pg_catalog.pg_class o ON o.relnamespace = ns.oid AND o.relname = w.relname WHERE o.oid =
-      $5::pg_catalog.oid))
-)::pg_catalog.text`
+// linkColumns are those of up, of the pg_inherits row i.
+var linkColumns = `i.inhrelid, i.inhparent, ` + born("i.xmin", "i.inhrelid") + `,
+    pg_catalog.age(i.xmin), i.xmin::text, i.inhdetachpending`
+
+// membership is SQL for a value of the entry m of table c in the publication.
+func membership(value string) string {
+	return `(SELECT ` + value + ` FROM pg_catalog.pg_publication_rel m
+      JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid
+      WHERE m.prrelid = c.oid AND p.pubname = $2::pg_catalog.name)`
+}
 
 // Publications of schemas came with PostgreSQL 15.
 const schemaMembership = `(SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publication_namespace m
-          JOIN pg_catalog.pg_publication p ON p.oid = m.pnpubid WHERE m.pnnspid = c.relnamespace
-          AND p.pubname = $2::pg_catalog.name)`
+      JOIN pg_catalog.pg_publication p ON p.oid = m.pnpubid
+      WHERE m.pnnspid = c.relnamespace AND p.pubname = $2::pg_catalog.name)`
+
+// selectProof has the parameters slot, publication, schemas and names of the outbox tables, OID of
+// the relation.
+var selectProof = `
+WITH RECURSIVE up(depth, child, parent, born, age, id, pending) AS (
+  SELECT 1, ` + linkColumns + `
+  FROM pg_catalog.pg_inherits i
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  WHERE i.inhrelid = $5::pg_catalog.oid
+  UNION ALL
+  SELECT up.depth + 1, ` + linkColumns + `
+  FROM up JOIN pg_catalog.pg_inherits i ON i.inhrelid = up.parent
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition),
+slot AS (
+  SELECT pg_catalog.age(r.catalog_xmin) AS horizon,
+    r.confirmed_flush_lsn::pg_catalog.text AS confirmed, r.restart_lsn::pg_catalog.text AS kept
+  FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
+wanted AS (
+  SELECT w.n, c.oid
+  FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]),
+    pg_catalog.unnest($4::pg_catalog.name[])) WITH ORDINALITY AS w(nspname, relname, n)
+  JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
+  JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = w.relname)
+SELECT pg_catalog.json_build_object(
+  'behind', pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text,
+  'snapshot', pg_catalog.pg_current_snapshot()::pg_catalog.text,
+  'horizon', (SELECT horizon FROM slot), 'confirmed', (SELECT confirmed FROM slot),
+  'kept', (SELECT kept FROM slot),
+  'publication', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(p.xmin),
+      'via_root', p.pubviaroot, 'all_tables', p.puballtables)
+    FROM pg_catalog.pg_publication p WHERE p.pubname = $2::pg_catalog.name),
+  'tables', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+      'n', w.n, 'oid', c.oid::pg_catalog.int8, 'kind', c.relkind, ` + nameColumns + `,
+      'member', EXISTS ` + membership("") + `,
+      'membership_age', coalesce(` + membership("pg_catalog.age(m.xmin)") + `, SCHEMA_MEMBERSHIP),
+      'column_list', ` +
+	membership("pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL") + `,
+      'columns', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
+          'type', a.atttypid::pg_catalog.int8, 'mod', a.atttypmod, 'dropped', a.attisdropped,
+          'generated', a.attgenerated <> '', 'age', pg_catalog.age(a.xmin)))
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0))), '[]')
+    FROM wanted w JOIN pg_catalog.pg_class c ON c.oid = w.oid),
+  'relation', (SELECT pg_catalog.json_build_object('partition', c.relispartition,
+      ` + nameColumns + `, 'columns', ` + columnAges + `)
+    FROM pg_catalog.pg_class c WHERE c.oid = $5::pg_catalog.oid),
+  'links', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+      'parent', up.parent::pg_catalog.int8, 'columns', ` + columnAges + `,
+      'link', pg_catalog.json_build_object('age', up.age, 'born', up.born), 'id', up.id,
+      'pending', up.pending, ` + nameColumns + `) ORDER BY up.depth), '[]')
+    FROM up JOIN pg_catalog.pg_class c ON c.oid = up.parent),
+  'members',
+    (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(` + nameColumns + `)), '[]')
+    FROM pg_catalog.pg_publication_rel m JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid
+    JOIN pg_catalog.pg_class c ON c.oid = m.prrelid
+    WHERE p.pubname = $2::pg_catalog.name AND c.oid <> $5::pg_catalog.oid
+      AND EXISTS (SELECT FROM wanted w WHERE w.oid = $5::pg_catalog.oid))
+)::pg_catalog.text`
 
 func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, error) {
-	sql := a.sql[0]
+	inSchema := schemaMembership
 	if postgres.Major(conn) < 15 {
-		sql = a.sql[1]
+		inSchema = "NULL::pg_catalog.int4"
 	}
+	sql := strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", inSchema, 1)
 	schemas, names := slot.SplitTables(a.tables)
-	var document []byte
-	err := conn.QueryRow(ctx, sql, a.slot, a.publication, schemas, names, oid).Scan(&document)
+	document, err := postgres.One[[]byte](ctx, conn, sql, a.slot, a.publication, schemas, names, oid)
 	if err != nil {
 		return nil, postgres.Error(err)
 	}
@@ -218,19 +212,10 @@ func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*
 	if err := json.Unmarshal(document, &e); err != nil {
 		return nil, fmt.Errorf("read what the catalogs say of relation %d: %w", oid, err)
 	}
-	if e.snapshot, err = slot.ParseSnapshot(e.Snapshot); err != nil {
-		return nil, err
-	}
-	for text, to := range map[*string]*pglogrepl.LSN{&e.Behind: &e.behind, &e.Confirmed: &e.confirmed,
-		&e.Kept: &e.kept} {
-		if *text == "" {
-			continue
-		}
-		if *to, err = pglogrepl.ParseLSN(*text); err != nil {
-			return nil, err
-		}
-	}
-	return &e, nil
+	e.confirmed, e.kept, e.behind = pglogrepl.LSN(e.Confirmed), pglogrepl.LSN(e.Kept),
+		pglogrepl.LSN(e.Behind)
+	e.snapshot, err = slot.ParseSnapshot(e.Snapshot)
+	return &e, err
 }
 
 // old reports whether a catalog row of this age was committed before all that the slot still
@@ -275,12 +260,8 @@ func (e *proof) rooted() bool {
 
 // linked reports whether all links up to depth are steady.
 func (e *proof) linked(depth int) bool {
-	for _, l := range e.Links[:depth] {
-		if l.Pending || !e.steady(l.Link) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.Links[:depth],
+		func(l linkProof) bool { return l.Pending || !e.steady(l.Link) })
 }
 
 // viaRoot reports whether the server has sent no row under the name of a partition of t all the

@@ -1,7 +1,9 @@
 package partition
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -10,8 +12,7 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// UnassignedError says that it is not known to which outbox table a row belongs, or whether to
-// any.
+// UnassignedError is for a row whose outbox table is not known.
 type UnassignedError struct {
 	Relation    string // schema-qualified, as it was when the row was written
 	OID         uint32
@@ -25,12 +26,11 @@ type UnassignedError struct {
 }
 
 func (e *UnassignedError) Error() string {
-	var because []string
-	for i, b := range e.Because {
-		if len(e.Because) > 1 {
-			b = e.Candidates[i] + ": " + b
+	because := slices.Clone(e.Because)
+	for i := range because {
+		if len(because) > 1 {
+			because[i] = e.Candidates[i] + ": " + because[i]
 		}
-		because = append(because, b)
 	}
 	return fmt.Sprintf("row %d of transaction %d, which commits at %s, is of %s (OID %d): whether "+
 		"that was a partition of %s then is not known (%s)",
@@ -41,30 +41,24 @@ func (e *UnassignedError) Error() string {
 // Unwrap makes it replication.ErrUnassigned, which halts the relay.
 func (e *UnassignedError) Unwrap() error { return replication.ErrUnassigned }
 
-// Advice says what that means for the WAL, and what to type next.
+// Advice is what that means for the WAL, and what to do.
 func (e *UnassignedError) Advice() (wal, fix string) {
 	var b strings.Builder
 	b.WriteString("say in [replication] which table its rows belong to, then start again:\n")
-	for _, table := range append(e.Candidates, "none") {
-		line := replication.Assignment{Relation: e.Relation, OID: e.OID}
-		if table != "none" {
-			line.Table = table
-		}
-		fmt.Fprintf(&b, "partitions = [%q]", line)
-		if table == "none" {
-			fmt.Fprintf(&b, "   # if it was another table: its rows are left out; \"%s@%d<=%s = ...\" "+
-				"is for rows up to this one alone", e.Relation, e.OID, e.LSN)
-		}
-		b.WriteString("\n")
+	line := replication.Assignment{Relation: e.Relation, OID: e.OID}
+	for _, line.Table = range e.Candidates {
+		fmt.Fprintf(&b, "partitions = [%q]\n", line)
 	}
+	line.Table = ""
+	fmt.Fprintf(&b, "partitions = [%q]   # if it was another table: its rows are left out; "+
+		"\"%s@%d<=%s = ...\" is for rows up to this one alone\n", line, e.Relation, e.OID, e.LSN)
 	if e.ViaRoot {
 		b.WriteString("publish_via_partition_root is on now, so that this ends with the rows from " +
 			"before it was turned on")
 	} else {
-		fmt.Fprintf(&b, "so that it does not come to this again, for rows that are written from then "+
-			"on (docs/OUTBOX-TABLES.md):\n"+
-			"ALTER PUBLICATION %s SET (publish_via_partition_root = true);",
-			postgres.QuoteName(e.Publication))
+		b.WriteString("so that it does not come to this again, for rows that are written from then on " +
+			"(docs/OUTBOX-TABLES.md):\nALTER PUBLICATION " + postgres.QuoteName(e.Publication) +
+			" SET (publish_via_partition_root = true);")
 	}
 	return "everything before the row is delivered and confirmed; the slot keeps the row and what " +
 		"comes after it, more with every write", b.String()
@@ -77,13 +71,9 @@ func (a *Assigner) unassigned(row FirstRow, e *proof, v *verdict) error {
 		Publication: a.publication, ViaRoot: e.Publication != nil && e.Publication.ViaRoot,
 	}
 	for i, is := range v.is {
-		switch is {
-		case yes:
-			err.Candidates, err.Because = append(err.Candidates, v.tables[i]),
-				append(err.Because, "it had that name")
-		case unknown:
-			err.Candidates, err.Because = append(err.Candidates, v.tables[i]),
-				append(err.Because, v.because[i])
+		if is != no {
+			err.Candidates = append(err.Candidates, v.tables[i])
+			err.Because = append(err.Because, cmp.Or(v.because[i], "it had that name"))
 		}
 	}
 	return err
