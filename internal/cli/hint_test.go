@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/config"
@@ -83,4 +85,20 @@ func TestHints_NameTheConfiguration(t *testing.T) {
 	made := i.run("init", "--config", file).stderr
 	require.Contains(t, made,
 		"next: postrider check --config "+file+"\nthen: postrider run --config "+file+"\n")
+}
+
+// The watch of the daemon and the requests to its listener show hints at the same time.
+func TestTyped_IsSafeForConcurrentUse(t *testing.T) {
+	a := &app{}
+	newRoot(a)
+	a.configPath = "p.toml"
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				assert.Equal(t, "postrider slot show --config p.toml", a.typed("postrider slot show"))
+			}
+		})
+	}
+	wg.Wait()
 }

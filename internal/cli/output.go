@@ -143,7 +143,8 @@ var (
 )
 
 // typed adds --config of this command to the commands in a hint, which the packages write without
-// it. Every hint passes through typed before it is printed.
+// it. Every hint passes through typed before it is printed. It is safe for concurrent use: the
+// watch and each request to the listener have hints.
 func (a *app) typed(hint string) string {
 	if a.configPath == "" || a.root == nil {
 		return hint
@@ -157,7 +158,9 @@ func (a *app) typed(hint string) string {
 		first := 1 + slices.IndexFunc(words, func(w string) bool {
 			return strings.HasSuffix(w, "postrider")
 		})
+		a.finding.Lock()
 		cmd, rest, err := a.root.Find(words[first:])
+		a.finding.Unlock()
 		end := len(words) - len(rest) // of the command and its argument, a slot
 		if err != nil || end == first || slices.Contains(rest, "--config") ||
 			slices.Contains(withoutConfiguration, cmd.Name()) {

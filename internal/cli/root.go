@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -78,7 +79,8 @@ type app struct {
 	set        []string // --set key=value
 	json, yes  bool     // --json and --yes, of commands that have them
 	root       *cobra.Command
-	ran        bool // a RunE began: an error is no longer one of usage
+	finding    sync.Mutex // guards Find of root, which writes to it
+	ran        bool       // a RunE began: an error is no longer one of usage
 }
 
 type runFunc = func(*cobra.Command, []string) error
