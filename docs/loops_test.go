@@ -41,7 +41,7 @@ var waits = map[string]string{
 	"internal/daemon.Pipeline.reportBlocked":      "a ticker of 3 s",
 	"internal/deadletter.redrive.rest":            "the Store's own pause of 50 ms when nothing came; 50 rounds at most",
 	"internal/deadletter.Tracker.Wait":            "until the hold of the key is over, and one turn for each resolution; 1 s in all",
-	"internal/deadletter.Tracker.follow":          "the Store's own pause of 50 ms when nothing came; 1 s after an error (TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin)",
+	"internal/deadletter.Tracker.poll":            "the Store's own pause of 50 ms when nothing came; 1 s after an error (TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin)",
 	"internal/debezium.parseStrimzi":              "no neighbour: through a text",
 	"internal/demo.AwaitProgress":                 "5 ms at least; ends after 30 s without progress",
 	"internal/demo.Demo.Run":                      "10 ms",
