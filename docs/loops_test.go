@@ -39,7 +39,7 @@ var waits = map[string]string{
 	"internal/cli.session.releasedSlot":           "a ticker of 50 ms, for 5 s",
 	"internal/daemon.Daemon.watch":                "a ticker of 1 s, and one turn for each signal",
 	"internal/daemon.Pipeline.reportBlocked":      "a ticker of 3 s",
-	"internal/deadletter.redrive.rest":            "the Store's own pause of 50 ms when nothing came; 50 rounds at most",
+	"internal/deadletter.redrive.redriveNew":      "the Store's own pause of 50 ms when nothing came; 50 rounds at most",
 	"internal/deadletter.Tracker.Wait":            "until the hold of the key is over, and one turn for each resolution; 1 s in all",
 	"internal/deadletter.Tracker.poll":            "the Store's own pause of 50 ms when nothing came; 1 s after an error (TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin)",
 	"internal/debezium.parseStrimzi":              "no neighbour: through a text",
