@@ -18,7 +18,7 @@ import (
 // somebody has thought of what it does with a neighbour that answers at once.
 var waits = map[string]string{
 	"internal/alerts.Notifier.serve":              "0.5 s after a failure, doubling up to 15 min; nothing is pending after a success (TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin)",
-	"internal/audit.hashTable.find":               "no neighbour: ends at a free place, and a third of them are",
+	"internal/audit.hashTable.find":               "no neighbour: ends at a free slot, and a quarter of them are",
 	"internal/audit/topics.Follower.Run":          "one turn for each record, and a ticker of 2 s",
 	"internal/audit/topics.Follower.open":         "1 s, ten times",
 	"internal/audit/topics.Reader.fetchSpan":      "50 ms when an answer brings nothing, for sink.kafka.delivery_timeout (TestReader_DoesNotSpinOnAnswersThatBringNothing)",
