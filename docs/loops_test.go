@@ -18,7 +18,7 @@ import (
 // somebody has thought of what it does with a neighbour that answers at once.
 var waits = map[string]string{
 	"internal/alerts.Notifier.serve":              "0.5 s after a failure, doubling up to 15 min; nothing is pending after a success (TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin)",
-	"internal/audit.hashTable.find":               "no neighbour: ends at a free place, and a third of them are",
+	"internal/audit.hashTable.find":               "no neighbour: ends at a free slot, and a quarter of them are",
 	"internal/audit/topics.Follower.Run":          "one turn for each record, and a ticker of 2 s",
 	"internal/audit/topics.Follower.open":         "1 s, ten times",
 	"internal/audit/topics.Reader.fetchSpan":      "50 ms when an answer brings nothing, for sink.kafka.delivery_timeout (TestReader_DoesNotSpinOnAnswersThatBringNothing)",
@@ -39,9 +39,9 @@ var waits = map[string]string{
 	"internal/cli.session.releasedSlot":           "a ticker of 50 ms, for 5 s",
 	"internal/daemon.Daemon.watch":                "a ticker of 1 s, and one turn for each signal",
 	"internal/daemon.Pipeline.reportBlocked":      "a ticker of 3 s",
-	"internal/deadletter.redrive.rest":            "the Store's own pause of 50 ms when nothing came; 50 rounds at most",
+	"internal/deadletter.redrive.redriveNew":      "the Store's own pause of 50 ms when nothing came; 50 rounds at most",
 	"internal/deadletter.Tracker.Wait":            "until the hold of the key is over, and one turn for each resolution; 1 s in all",
-	"internal/deadletter.Tracker.follow":          "the Store's own pause of 50 ms when nothing came; 1 s after an error (TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin)",
+	"internal/deadletter.Tracker.poll":            "the Store's own pause of 50 ms when nothing came; 1 s after an error (TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin)",
 	"internal/debezium.parseStrimzi":              "no neighbour: through a text",
 	"internal/demo.AwaitProgress":                 "5 ms at least; ends after 30 s without progress",
 	"internal/demo.Demo.Run":                      "10 ms",

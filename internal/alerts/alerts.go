@@ -22,35 +22,35 @@ type Notifier struct {
 	receivers   []*receiver // does not change
 
 	mu        sync.Mutex // never held while sending
-	least     rank       // of what is sent
+	least     rank       // lowest severity to send
 	repeat    time.Duration
-	incidents map[string]*incident // by name of the condition
+	incidents map[string]*incident // by condition
 	stopped   <-chan struct{}      // the Done of Run's context; nil before Run
 }
 
 type receiver struct {
-	name   string // label of the metrics, and in the payload
+	name   string // in the payload, and as a label of the metrics
 	sender sender
 	wake   chan struct{} // holds at most one: something may be pending
 
 	// Guarded by Notifier.mu.
-	deliveries map[string]*delivery // by name of the condition
-	notBefore  time.Time            // no attempt earlier: the receiver asked for that
+	deliveries map[string]*delivery // by condition
+	notBefore  time.Time            // no attempt earlier: the receiver sent Retry-After
 }
 
-// sender makes one attempt to deliver a payload, and returns nil if the receiver took it. It ends
-// with ctx.
+// sender makes one attempt to deliver a payload, and returns nil if the receiver accepted it. It
+// ends with ctx.
 type sender interface {
 	send(ctx context.Context, payload message) *failure
 }
 
 // failure is why an attempt failed. Neither text shows a secret.
 type failure struct {
-	text    string        // what happened
-	next    string        // what a person can do; empty: wait
-	refused bool          // the same attempt would fail again
-	reached bool          // the receiver may have taken it nevertheless
-	after   time.Duration // the receiver asks for this pause; zero: it does not
+	text       string        // the error
+	next       string        // what to do; empty: wait
+	refused    bool          // the same attempt would fail again
+	reached    bool          // the receiver may have accepted it
+	retryAfter time.Duration // that the receiver requests; zero: none
 }
 
 // Names of the receivers.
@@ -59,8 +59,7 @@ const (
 	receiverCommand = "command"
 )
 
-// New makes a notifier. It connects to nothing and starts nothing. An error is that of
-// cfg.Validate.
+// New returns a notifier that is not running. Errors are those of cfg.Validate.
 func New(cfg Config, about About, set *metrics.Set, log zerolog.Logger) (*Notifier, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -93,8 +92,8 @@ func newReceiver(name string, s sender) *receiver {
 	}
 }
 
-// Adopt takes severity and repeat_interval from another valid Config, and nothing else. A receiver
-// that took a condition still gets its end, whatever its severity.
+// Adopt takes severity and repeat_interval over from another valid Config. A receiver
+// that has accepted a condition still gets its end, whatever its severity.
 func (n *Notifier) Adopt(cfg Config) {
 	n.mu.Lock()
 	n.least, n.repeat = rankOf(health.Severity(cfg.Severity)), cfg.RepeatInterval
@@ -111,16 +110,15 @@ func (n *Notifier) wake() {
 	}
 }
 
-// Update takes all conditions that are true now, about once a second; an absent one is over after
-// a while. It does not block and does not keep the slice. Once the context of Run has ended it
-// does nothing.
+// Update sets the present conditions. Call it about once a second: an absent one ends after a
+// while. It does not block or keep the slice. After the context of Run has ended it does nothing.
 func (n *Notifier) Update(now time.Time, conditions []health.Condition) {
 	n.update(now, mostSevere(conditions), false)
 }
 
-// Last is Update for a process that is about to end by itself, as a relay that halts: it fires
-// each condition without waiting for its For, and resolves nothing. Call it before the context of
-// Run ends; Run sends it.
+// Last is Update for a process that is about to exit, as when the relay halts: it fires each
+// condition at once, whatever its For, and resolves none. Call it before the context of Run ends:
+// Run sends the notifications.
 func (n *Notifier) Last(now time.Time, conditions []health.Condition) {
 	n.update(now, mostSevere(conditions), true)
 }
@@ -150,14 +148,14 @@ func (n *Notifier) update(now time.Time, present map[string]*health.Condition, u
 			}
 		}
 	}
-	n.mu.Unlock() // a log may be slow
+	n.mu.Unlock() // logging may block
 	for r, names := range missed {
 		n.dropped(r, names, "condition ended before the receiver could be notified")
 	}
 	n.wake()
 }
 
-// dropped counts and logs conditions of which the receiver took no notification.
+// dropped counts and logs conditions of which the receiver accepted no notification.
 func (n *Notifier) dropped(r *receiver, conditions []string, why string) {
 	for _, name := range conditions {
 		n.set.AlertsDropped.Inc()

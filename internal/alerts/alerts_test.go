@@ -328,7 +328,7 @@ func TestNotifier_DoesNotTryAgainWhatIsRefused(t *testing.T) {
 func TestNotifier_LeavesAReceiverAloneThatAsksForIt(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
 		r.answers(func(context.Context, message) *failure {
-			return &failure{text: "429", after: 20 * time.Minute}
+			return &failure{text: "429", retryAfter: 20 * time.Minute}
 		})
 		b.set(condition("PostriderPaused", health.Warning, 0))
 		pass(2 * time.Second)
@@ -472,8 +472,8 @@ func TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin(t *testing.T) {
 		"an error":                  {text: "no"},
 		"an error after it took it": {text: "no", reached: true},
 		"refused":                   {text: "no", refused: true},
-		"come back at once":         {text: "no", after: time.Nanosecond},
-		"come back in a year":       {text: "no", after: 365 * 24 * time.Hour},
+		"come back at once":         {text: "no", retryAfter: time.Nanosecond},
+		"come back in a year":       {text: "no", retryAfter: 365 * 24 * time.Hour},
 		"taken":                     nil,
 	}
 	for name, answer := range answers {

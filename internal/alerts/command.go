@@ -15,16 +15,16 @@ import (
 	"unicode"
 )
 
-// command runs a program for each notification, without a shell, with the payload on its standard
-// input. Exit status 0 means that it took the notification.
+// command runs a program for each notification, without a shell, with the payload on standard
+// input. Exit status 0 accepts the notification.
 type command struct {
 	args    []string
-	timeout time.Duration // for the text of an error
+	timeout time.Duration // for error texts
 }
 
 func newCommand(cfg Config) *command { return &command{args: cfg.Command, timeout: cfg.Timeout} }
 
-// closePipes is how long children of a program that has ended may keep its standard error open.
+// closePipes is how long children may keep standard error open after the program has ended.
 const closePipes = time.Second
 
 func (c *command) send(ctx context.Context, payload message) *failure {
@@ -36,8 +36,8 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
 	cmd.Env = withoutSecrets(cmd.Environ())
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(body), &stderr
-	// A process group of its own: its children are killed with it, and a Ctrl-C on our terminal does
-	// not reach it.
+	// In its own process group, which the timeout kills, and which Ctrl-C on the terminal of
+	// postrider does not reach.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = closePipes
@@ -45,7 +45,7 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	if cmd.ProcessState == nil {
 		return c.notStarted(err)
 	}
-	if cmd.ProcessState.Success() { // err may be ErrWaitDelay: a child is left
+	if cmd.ProcessState.Success() { // err may be ErrWaitDelay: a child is running
 		return nil
 	}
 	f := &failure{
@@ -56,7 +56,7 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		f.text = fmt.Sprintf("alerts.command: killed after %s (alerts.timeout)", c.timeout)
 	case ctx.Err() != nil:
-		f.text = "alerts.command: killed, since the process ends"
+		f.text = "alerts.command: killed, since postrider stops"
 	}
 	if line := c.withoutArguments(stderr.firstLine()); line != "" {
 		f.text += ": " + line[:min(len(line), maxLine)]
@@ -64,8 +64,8 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	return f
 }
 
-// Program is what may be shown of a command: its first item, if that is a name and not a command
-// line or a URL. Arguments may be passwords.
+// Program returns what may be shown of a command: the first item, unless it is a command line or a
+// URL. Arguments may be passwords.
 func Program(command []string) string {
 	if len(command) == 0 || strings.ContainsFunc(command[0], unicode.IsSpace) ||
 		strings.Contains(command[0], "://") {
@@ -74,7 +74,7 @@ func Program(command []string) string {
 	return command[0]
 }
 
-// LookProgram searches the program of a command. The error shows no other part of the command.
+// LookProgram finds the program of a command in PATH. Its error shows no argument.
 func LookProgram(command []string) error {
 	if _, err := exec.LookPath(command[0]); err != nil {
 		return fmt.Errorf("%s: %w", Program(command), withoutPath(err))
@@ -94,8 +94,8 @@ func withoutPath(err error) error {
 
 const hidden = "********"
 
-// withoutArguments masks the command's arguments in its output: a shell with -x and many a program
-// repeat them. Of a header and of name=value it also masks the value by itself.
+// withoutArguments masks the command's arguments in its output: a shell with -x and many programs
+// print them. Of a header and of name=value it also masks the value alone.
 func (c *command) withoutArguments(line string) string {
 	for _, arg := range c.args[1:] {
 		texts := []string{arg}
@@ -115,7 +115,7 @@ func (c *command) withoutArguments(line string) string {
 	return line
 }
 
-// notStarted refuses for a missing program, and not for a machine that is out of something.
+// notStarted returns the failure of a start. It is refused only if the program is missing.
 func (c *command) notStarted(err error) *failure {
 	f := &failure{text: fmt.Sprintf("alerts.command: %s: %v", Program(c.args), withoutPath(err))}
 	missing := []error{
@@ -129,8 +129,8 @@ func (c *command) notStarted(err error) *failure {
 	return f
 }
 
-// secretVariables are prefixes of variables that are ours or libpq's and may be passwords, and of
-// those with which a program could speak to systemd in our name.
+// secretVariables are prefixes of environment variables that the program does not get: those of
+// postrider and libpq, which may be passwords, and those for systemd's protocols.
 var secretVariables = []string{
 	"POSTRIDER_", "PG", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY",
 }
@@ -143,14 +143,13 @@ func withoutSecrets(env []string) []string {
 	})
 }
 
-// maxLine is how much of the first line is shown, and maxOutput how much of the output is searched
-// for it and for arguments.
+// maxLine bounds the line that is shown, in bytes, and maxOutput the output in which it is found.
 const (
 	maxLine   = 300
 	maxOutput = 4096
 )
 
-// limited keeps the beginning of what is written to it, and accepts everything.
+// limited is a writer that keeps the first maxOutput bytes.
 type limited struct{ kept []byte }
 
 func (l *limited) Write(b []byte) (int, error) {

@@ -10,12 +10,12 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 )
 
-// Config is the section [alerts]. Without a webhook and a command it notifies nobody.
+// Config is the section [alerts]. Without a webhook and a command there are no notifications.
 type Config struct {
 	Webhook        secret.Secret `toml:"webhook"`         // URL for Alertmanager's payload, version 4
 	Command        []string      `toml:"command"`         // program and arguments; payload on stdin
-	Severity       string        `toml:"severity"`        // least: info, warning, critical
-	RepeatInterval time.Duration `toml:"repeat_interval"` // while a condition goes on; 0s: never
+	Severity       string        `toml:"severity"`        // lowest to send: info, warning, critical
+	RepeatInterval time.Duration `toml:"repeat_interval"` // while a condition is firing; 0s: never
 	Timeout        time.Duration `toml:"timeout"`         // of one attempt
 	ExternalURL    string        `toml:"external_url"`    // of the status page; empty: none
 }
@@ -28,8 +28,8 @@ func DefaultConfig() Config {
 // On reports whether there is a receiver.
 func (c Config) On() bool { return c.Webhook.IsSet() || len(c.Command) > 0 }
 
-// Validate reports every wrong value. It does not show the webhook's URL, which is a password, and
-// does not read a URL from its file, which may change.
+// Validate reports every wrong value. It does not show the webhook's URL, which is a secret, and
+// does not read it from its file, which may change.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Webhook.IsSet() && c.Webhook.Path() == "" {
@@ -54,17 +54,17 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("alerts.timeout = %s: must be positive", c.Timeout))
 	}
 	if u, err := url.Parse(c.ExternalURL); c.ExternalURL != "" && (err != nil || !isHTTP(u)) {
-		// Not shown: it may still contain a password.
+		// Not shown: it may contain a password.
 		errs = append(errs, errors.New("alerts.external_url: must be an http or https URL"))
 	} else if err == nil && u.User != nil {
-		errs = append(errs, errors.New("alerts.external_url: must not have a user or a password in it, "+
-			"since it stands in each notification"))
+		errs = append(errs, errors.New("alerts.external_url: must not contain a user or a password, "+
+			"since each notification contains it"))
 	}
 	return errors.Join(errs...)
 }
 
-// Warnings lists what may keep a valid configuration from notifying on this machine, or discloses
-// the notifications. They show no secret.
+// Warnings returns problems of a valid configuration on this machine: a receiver that cannot be
+// reached as configured, or notifications that others can read. They show no secret.
 func (c Config) Warnings() []string {
 	var warnings []string
 	if c.Webhook.IsSet() {
@@ -73,8 +73,8 @@ func (c Config) Warnings() []string {
 		case err != nil:
 			warnings = append(warnings, fmt.Sprintf("alerts.webhook: %v", err))
 		case u.Scheme == "http" && !isLoopback(u.Hostname()):
-			warnings = append(warnings, "alerts.webhook: http sends the URL, and what is not well, "+
-				"readable for everybody on the way; use https")
+			warnings = append(warnings, "alerts.webhook: http sends the URL and the notifications "+
+				"unencrypted; use https")
 		}
 	}
 	if len(c.Command) > 0 {
@@ -85,11 +85,11 @@ func (c Config) Warnings() []string {
 	return warnings
 }
 
-// errURL takes the place of errors of package url, which show the URL.
+// errURL replaces errors of package url, which show the URL.
 var errURL = errors.New("must be an http or https URL with a host " +
 	"(it is not shown here, since it is a secret)")
 
-// revealURL reads the URL, from its file if it is in one. Its errors show no part of it.
+// revealURL returns the URL, from its file if it has one. Its errors show no part of it.
 func revealURL(s secret.Secret) (*url.URL, error) {
 	value, err := s.Reveal()
 	if err != nil {

@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// Pauses between attempts double from backoffMin to backoffMax, and are drawn from the upper
-	// half.
+	// Pauses between attempts double from backoffMin to backoffMax. Jitter shortens each by up to
+	// one half.
 	backoffMin = time.Second
 	backoffMax = 15 * time.Minute
-	// retryAfterMax bounds the pause that a receiver may ask for.
+	// retryAfterMax bounds the Retry-After of a receiver.
 	retryAfterMax = time.Hour
 )
 
-// notification is what to send to one receiver about one incident. It shares no memory with the
-// incident.
+// notification is a message to one receiver about one incident. It shares no memory with it.
 type notification struct {
 	condition health.Condition
 	severity  rank
@@ -27,7 +26,7 @@ type notification struct {
 	repeated  bool
 	startsAt  time.Time
 	endsAt    time.Time // zero unless resolved
-	due       time.Time // not before
+	due       time.Time // earliest time to send it
 }
 
 func (p notification) status() string {
@@ -37,15 +36,15 @@ func (p notification) status() string {
 	return statusFiring
 }
 
-// compare orders notifications by urgency: firing before resolved.
+// compare orders notifications: firing before resolved, then by severity and name.
 func (p notification) compare(other notification) int {
 	return cmp.Or(strings.Compare(p.status(), other.status()),
 		cmp.Compare(other.severity, p.severity),
 		strings.Compare(p.condition.Name, other.condition.Name))
 }
 
-// content tells notifications of one incident apart: one with another content than the failed one
-// is tried at once.
+// content identifies a notification of an incident. A notification whose content differs from the
+// one that failed is sent at once.
 type content struct {
 	resolved bool
 	severity rank
@@ -53,20 +52,20 @@ type content struct {
 
 func (p notification) content() content { return content{p.resolved, p.severity} }
 
-// delivery is what one receiver took of one incident. It reads no clock.
+// delivery is what one receiver has accepted of one incident. It reads no clock.
 type delivery struct {
-	severity rank      // highest that it took; none: nothing, or it may have got the end since
-	maybe    bool      // it may have got a failed attempt: it is sent the end, and the next beginning
-	at       time.Time // when it took the last notification
+	severity rank      // highest accepted; none: nothing accepted, or maybe resolved
+	maybe    bool      // a failed attempt may have been accepted: send firing and resolved anyway
+	at       time.Time // of the last accepted notification
 
 	// The notification that failed last.
 	tried       content
 	attempts    int
 	wasRefused  bool
-	nextAttempt time.Time // zero while wasRefused: never
+	nextAttempt time.Time // zero, with wasRefused: never
 }
 
-// pending returns the notification that the receiver has not taken, and whether there is one.
+// pending returns the notification that the receiver has not accepted, and whether there is one.
 func (d *delivery) pending(i *incident, least rank, repeat time.Duration) (notification, bool) {
 	p := notification{condition: i.condition, severity: i.severity, startsAt: i.startsAt}
 	switch {
@@ -88,15 +87,15 @@ func (d *delivery) pending(i *incident, least rank, repeat time.Duration) (notif
 	return p, !d.wasRefused || !d.nextAttempt.IsZero()
 }
 
-func (d *delivery) took(p notification, now time.Time) {
+func (d *delivery) accepted(p notification, now time.Time) {
 	*d = delivery{}
 	if !p.resolved {
 		d.severity, d.at = p.severity, now
 	}
 }
 
-// failed records a failed attempt, and returns the pause before the next. A refused notification
-// is tried again with the repetition.
+// failed records a failed attempt and returns the pause before the next: repeat, if the receiver
+// has refused the notification.
 func (d *delivery) failed(p notification, f *failure, repeat time.Duration,
 	now time.Time) time.Duration {
 	if d.tried != p.content() {
@@ -110,7 +109,7 @@ func (d *delivery) failed(p notification, f *failure, repeat time.Duration,
 			d.severity = none
 		}
 	}
-	pause := max(backoff(d.attempts), f.after)
+	pause := max(backoff(d.attempts), f.retryAfter)
 	if f.refused {
 		pause = repeat
 	}
@@ -124,15 +123,15 @@ func (d *delivery) failed(p notification, f *failure, repeat time.Duration,
 // refuses reports whether the receiver has refused this notification.
 func (d *delivery) refuses(p notification) bool { return d.wasRefused && d.tried == p.content() }
 
-// missed reports, once, that the incident has ended without the receiver: attempts failed, and
-// nothing is pending any more. What was refused is counted already.
+// missed reports, once, that the incident has ended before the receiver accepted a notification. A
+// refused one does not count: attempt has counted it.
 func (d *delivery) missed(i *incident) bool {
 	if i.firing || d.severity != none || d.maybe || d.attempts == 0 {
 		return false
 	}
-	counted := d.wasRefused
+	refused := d.wasRefused
 	*d = delivery{}
-	return !counted
+	return !refused
 }
 
 func backoff(attempts int) time.Duration {

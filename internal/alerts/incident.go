@@ -22,7 +22,7 @@ var severities = [...]health.Severity{
 
 func (r rank) String() string { return string(severities[r]) }
 
-// rankOf takes an unknown severity for a warning.
+// rankOf returns the rank of a severity. An unknown one counts as a warning.
 func rankOf(s health.Severity) rank {
 	for r := info; r <= critical; r++ {
 		if severities[r] == s {
@@ -33,39 +33,38 @@ func rankOf(s health.Severity) rank {
 }
 
 const (
-	// resolveAfter is how long a condition has to be gone before it is over, or, before it fired,
-	// before its For counts from the start. A relay that fails and tries again is failing in between:
-	// with the default of relay.backoff_max 15 s pass from one session to the next, the next one
-	// opens, and a sink that does not answer is noticed after three more.
-	// TestNotifier_TellsWhatComesAndGoesWithTheSessions
+	// resolveAfter is how long a condition has to be absent until its incident ends, or its For
+	// starts again. A relay that fails again and again must not resolve between sessions: they are
+	// 15 s apart (relay.backoff_max), and a sink that does not answer is a condition after 3 s more.
+	// Test: TestNotifier_TellsWhatComesAndGoesWithTheSessions.
 	resolveAfter = 30 * time.Second
-	// A condition that comes back within flapping has to be gone for twice as long the next time, up
-	// to resolveAtMost: a dozen notifications at first, then at most two in a quarter of an hour.
+	// flapping is the time within which a condition that returns doubles its resolveGap, up to
+	// resolveAtMost: a dozen notifications at first, then at most two in 15 minutes.
 	flapping      = time.Hour
 	resolveAtMost = 15 * time.Minute
 )
 
-// incident follows the condition of one name through all its times. It reads no clock.
+// incident is the state of one condition, whether it is firing or not. It reads no clock.
 type incident struct {
 	condition  health.Condition // as last seen
 	levels     [critical + 1]level
 	firing     bool
-	severity   rank // while firing: the highest level that has lasted for its For, as of now
+	severity   rank // while firing: the highest level that has lasted for its For
 	startsAt   time.Time
-	seen       time.Time     // last; zero: never
+	seen       time.Time     // when the condition was last present; zero: never
 	endedAt    time.Time     // when it last stopped firing; zero: never, or it is firing
-	resolveGap time.Duration // how long it has to be gone to be over
+	resolveGap time.Duration // how long the condition has to be absent to end
 }
 
-// level is a severity or more.
+// level is the state of one severity: the condition has it or a higher one.
 type level struct {
-	since time.Time     // zero: less severe now
+	since time.Time     // zero: the condition is less severe
 	wait  time.Duration // For of the condition when it last had exactly this severity
 	known bool          // wait is set
 }
 
-// update takes the condition as it is now; nil: it does not hold. urgent ignores For, and ends
-// nothing.
+// update sets the present condition; nil: there is none. urgent: For does not count, and the
+// incident does not end.
 func (i *incident) update(now time.Time, c *health.Condition, urgent bool) {
 	if c == nil {
 		if now.Sub(i.seen) >= resolveAfter {
@@ -91,7 +90,7 @@ func (i *incident) update(now time.Time, c *health.Condition, urgent bool) {
 	}
 }
 
-// reached updates the levels, and returns the highest that has lasted for its For.
+// reached updates the levels and returns the highest one that has lasted for its For.
 func (i *incident) reached(now time.Time, urgent bool) rank {
 	severity := rankOf(i.condition.Severity)
 	i.levels[severity].wait, i.levels[severity].known = i.condition.For, true
@@ -116,8 +115,8 @@ func (i *incident) reached(now time.Time, urgent bool) rank {
 	return highest
 }
 
-// fire begins a time of firing. It starts at first, when the condition was first seen, or at the
-// condition's own earlier Since.
+// fire starts to fire. startsAt is the earlier of first, when the condition was first present, and
+// the condition's own Since.
 func (i *incident) fire(now, first time.Time, severity rank) {
 	i.startsAt = first
 	if since := i.condition.Since; !since.IsZero() && since.Before(first) {
@@ -131,7 +130,7 @@ func (i *incident) fire(now, first time.Time, severity rank) {
 	i.firing, i.severity, i.endedAt = true, severity, time.Time{}
 }
 
-// mostSevere keeps one condition of each name.
+// mostSevere returns the most severe condition of each name.
 func mostSevere(conditions []health.Condition) map[string]*health.Condition {
 	m := make(map[string]*health.Condition, len(conditions))
 	for i := range conditions {

@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-// About identifies the relay. Its fields become labels, without the empty ones.
+// About identifies the relay. All fields but Version become labels, unless they are empty.
 type About struct {
 	Slot     string // name of the slot
 	Database string // name of the database
@@ -26,11 +26,11 @@ const (
 	statusResolved = "resolved"
 )
 
-// message is Alertmanager's webhook payload, version 4. It has one alert, whose status and
-// identity are those of the message.
+// message is Alertmanager's webhook payload, version 4. It has one alert, with the same status and
+// identity as the message.
 type message struct {
 	Version           string            `json:"version"`
-	GroupKey          string            `json:"groupKey"` // of every status, severity and process
+	GroupKey          string            `json:"groupKey"` // without status, severity and process
 	TruncatedAlerts   int               `json:"truncatedAlerts"`
 	Status            string            `json:"status"`
 	Receiver          string            `json:"receiver"`
@@ -46,12 +46,12 @@ type alert struct {
 	Labels       map[string]string `json:"labels"`
 	Annotations  map[string]string `json:"annotations"`
 	StartsAt     time.Time         `json:"startsAt"`
-	EndsAt       time.Time         `json:"endsAt"` // year 1 while it is firing, as with Alertmanager
+	EndsAt       time.Time         `json:"endsAt"` // year 1 while firing, as of Alertmanager
 	GeneratorURL string            `json:"generatorURL"`
-	Fingerprint  string            `json:"fingerprint"` // of what groupKey names
+	Fingerprint  string            `json:"fingerprint"` // of the labels in groupKey
 }
 
-// runbook is the heading of the condition; for the test notification, the heading about
+// runbook returns the link to the heading of a condition; for the test notification, to that about
 // notifications.
 func runbook(name string) string {
 	if slices.Contains(health.Names(), name) {
@@ -60,12 +60,11 @@ func runbook(name string) string {
 	return "docs/ALERTS.md#notifications"
 }
 
-// maxText bounds an annotation, in bytes: a reason may contain an error of a server.
+// maxText bounds a label or annotation, in bytes: a reason may contain a server's error.
 const maxText = 4 << 10
 
 func (p notification) message(about About, receiver, externalURL string) message {
-	// Without severity and instance: the end of a condition has the identity of its beginning, also
-	// when either changed or another process sent that.
+	// Without severity and instance, which can change: firing and resolved have the same identity.
 	c := p.condition
 	identity := labels(map[string]string{
 		"alertname": c.Name, "slot": about.Slot, "database": about.Database, "server": about.Server,
@@ -88,7 +87,7 @@ func (p notification) message(about About, receiver, externalURL string) message
 	}
 }
 
-// describe joins the annotations, for receivers that show one.
+// describe joins the annotations, for receivers that show only one.
 func describe(c health.Condition) string {
 	text := c.Reason
 	for _, part := range [][2]string{
@@ -101,7 +100,7 @@ func describe(c health.Condition) string {
 	return text
 }
 
-// labels drops empty values, as Prometheus does, and cuts long ones.
+// labels removes empty values, as Prometheus does, and truncates long ones.
 func labels(m map[string]string) map[string]string {
 	maps.DeleteFunc(m, func(_, value string) bool { return value == "" })
 	for name, value := range m {
@@ -112,7 +111,7 @@ func labels(m map[string]string) map[string]string {
 	return m
 }
 
-// groupKey has the form of Alertmanager's for a route without matchers.
+// groupKey returns a key in Alertmanager's form, of a route without matchers.
 func groupKey(identity map[string]string) string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(identity)) {

@@ -34,7 +34,7 @@ func (l *listener) hear(ctx context.Context, m message) *failure {
 	case 0:
 		return &failure{text: "refused to connect"}
 	case 1:
-		return &failure{text: "429", after: time.Duration(l.random.IntN(60)) * time.Second}
+		return &failure{text: "429", retryAfter: time.Duration(l.random.IntN(60)) * time.Second}
 	case 2:
 		note()
 		<-ctx.Done()

@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// lastTries bounds the last attempts at the end of the process. With the drain they stay below
-	// Kubernetes' grace period of 30 s.
+	// lastTries bounds the attempts at the end of the process. With relay.drain_timeout they take
+	// less than the 30 s of Kubernetes' terminationGracePeriodSeconds.
 	lastTries = 3 * time.Second
-	// asleep is how long a receiver sleeps without anything pending; an Update wakes it.
-	asleep = time.Hour
+	// idleWait bounds the wait while nothing is pending; Update ends it.
+	idleWait = time.Hour
 )
 
-// Run sends notifications until ctx ends, then tries once more, for three seconds in all, what is
-// pending. It blocks; no goroutine is left when it returns. Call it once.
+// Run sends notifications until ctx ends. Then it makes one attempt for each pending one, within
+// three seconds in all. It waits for its goroutines. Call it once.
 func (n *Notifier) Run(ctx context.Context) {
-	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
 	n.mu.Lock()
 	n.stopped = ctx.Done()
 	n.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, r := range n.receivers {
-		// One goroutine per receiver: only it sends to it. It ends with ctx and its last attempts.
+		// One goroutine sends to one receiver. It ends after ctx and the last attempts.
 		wg.Go(func() { n.serve(ctx, sending, r) })
 	}
 	<-ctx.Done()
-	limit := time.AfterFunc(lastTries, cut)
+	limit := time.AfterFunc(lastTries, cancel)
 	defer limit.Stop()
 	wg.Wait()
 	for _, r := range n.receivers {
@@ -46,7 +46,7 @@ func (n *Notifier) Run(ctx context.Context) {
 func (n *Notifier) serve(ctx, sending context.Context, r *receiver) {
 	for ctx.Err() == nil {
 		pending := n.pending(r, true)
-		now, wait := time.Now(), asleep
+		now, wait := time.Now(), idleWait
 		at := slices.IndexFunc(pending, func(p notification) bool { return !p.due.After(now) })
 		if at >= 0 {
 			n.attempt(sending, r, pending[at])
@@ -70,8 +70,8 @@ func (n *Notifier) serve(ctx, sending context.Context, r *receiver) {
 	}
 }
 
-// pending lists what the receiver has not taken and would take, in the order in which to send it:
-// firing before resolved, then the most severe first. repeats: with the repetitions.
+// pending returns the notifications for a receiver in the order of sending: first firing, then
+// resolved, each by severity. repeats: with the repetitions.
 func (n *Notifier) pending(r *receiver, repeats bool) []notification {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -92,8 +92,8 @@ func (n *Notifier) pending(r *receiver, repeats bool) []notification {
 	return all
 }
 
-// mayRetry reports whether the last attempt may happen before it is due: it must not go against
-// what the receiver answered.
+// mayRetry reports whether the last attempt may come before it is due: not if the receiver has
+// refused the notification, or requests a later attempt.
 func (n *Notifier) mayRetry(r *receiver, p notification) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,8 +107,8 @@ func (r *receiver) deliveryLocked(condition string) *delivery {
 	return r.deliveries[condition]
 }
 
-// attempt sends one notification and records the outcome. What changes meanwhile is pending
-// afterwards.
+// attempt sends one notification and records the outcome. A change of the incident meanwhile is
+// pending afterwards.
 func (n *Notifier) attempt(sending context.Context, r *receiver, p notification) {
 	ctx, cancel := context.WithTimeout(sending, n.timeout)
 	defer cancel()
@@ -120,11 +120,11 @@ func (n *Notifier) attempt(sending context.Context, r *receiver, p notification)
 	d := r.deliveryLocked(p.condition.Name)
 	pause := time.Duration(0)
 	if failed == nil {
-		d.took(p, now)
+		d.accepted(p, now)
 	} else {
 		pause = d.failed(p, failed, n.repeat, now)
-		if failed.after > 0 {
-			r.notBefore = now.Add(failed.after)
+		if failed.retryAfter > 0 {
+			r.notBefore = now.Add(failed.retryAfter)
 		}
 	}
 	attempts := d.attempts

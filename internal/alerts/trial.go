@@ -7,7 +7,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-// Result is what one receiver did with a test notification.
+// Result is the result of a test notification to one receiver.
 type Result struct {
 	Receiver string `json:"receiver"` // webhook or command
 	Taken    bool   `json:"taken"`
@@ -15,7 +15,7 @@ type Result struct {
 	Next     string `json:"next,omitempty"`
 }
 
-// Test sends to each receiver of a Config, once, a condition PostriderTest and its end. It blocks
+// Test sends a condition PostriderTest, and its end, once to each receiver of a Config. It blocks
 // for at most two timeouts per receiver.
 func Test(ctx context.Context, cfg Config, about About) []Result {
 	at := time.Now()

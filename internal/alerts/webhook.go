@@ -20,23 +20,23 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 )
 
-// webhook posts to a URL. No error contains a part of the URL, of a redirect or of the answer's
-// body: the URL is a secret, and the others may repeat it.
+// webhook posts to a URL. No error contains a part of the URL, of a redirect or of a response
+// body: the URL is a secret, and the others may contain it.
 type webhook struct {
-	url     secret.Secret // read at each attempt: its file may be rotated
-	timeout time.Duration // for the text of an error
-	agent   string
+	url     secret.Secret // read at each attempt: its file may change
+	timeout time.Duration // for error texts
+	agent   string        // User-Agent
 	client  http.Client
 }
 
-// maxRedirects allows for a receiver that has moved behind the same address.
+// maxRedirects allows for another path of the same receiver.
 const maxRedirects = 3
 
 func newWebhook(cfg Config, version string) *webhook {
 	return &webhook{
 		url: cfg.Webhook, timeout: cfg.Timeout, agent: strings.TrimSuffix("postrider/"+version, "/"),
 		client: http.Client{
-			// Notifications are hours apart: until the next one the name may have another address.
+			// Notifications are hours apart: no keep-alive, since the address may change meanwhile.
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
 				DisableKeepAlives:      true,
@@ -44,15 +44,15 @@ func newWebhook(cfg Config, version string) *webhook {
 				TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 				MaxResponseHeaderBytes: 64 << 10,
 			},
-			CheckRedirect: follow,
+			CheckRedirect: checkRedirect,
 		},
 	}
 }
 
-// follow follows a redirect that keeps host, scheme and method. Another one would disclose the
-// alert, and maybe the secret, or arrive as a GET without the alert: then the redirect itself is
-// the answer.
-func follow(request *http.Request, via []*http.Request) error {
+// checkRedirect allows redirects with the same host, scheme and method. Others would disclose the
+// alert and perhaps the secret, or arrive as a GET without the alert: for them the redirect itself
+// is the response.
+func checkRedirect(request *http.Request, via []*http.Request) error {
 	first := via[0]
 	if len(via) > maxRedirects || request.Method != first.Method ||
 		request.URL.Scheme != first.URL.Scheme || request.URL.Host != first.URL.Host {
@@ -64,7 +64,7 @@ func follow(request *http.Request, via []*http.Request) error {
 func (h *webhook) send(ctx context.Context, payload message) *failure {
 	u, err := revealURL(h.url)
 	if err != nil {
-		// Not refused: the file may be right the next time.
+		// Not refused: the file may have changed by the next attempt.
 		return &failure{
 			text: "alerts.webhook: " + err.Error(), next: "correct alerts.webhook, or the file it is in",
 		}
@@ -93,22 +93,23 @@ func (h *webhook) send(ctx context.Context, payload message) *failure {
 			next: "is the receiver up, and can this machine reach it? postrider alerts test",
 		}
 	}
-	defer response.Body.Close() // not read: it may be endless
-	return judge(response.StatusCode, response.Header, time.Now())
+	defer response.Body.Close() // not read: it has no limit
+	return failureOf(response.StatusCode, response.Header, time.Now())
 }
 
-// judge returns nil for an answer of a receiver that took the notification.
-func judge(code int, header http.Header, now time.Time) *failure {
+// failureOf returns the failure for a response, nil if the receiver accepted the notification.
+func failureOf(code int, header http.Header, now time.Time) *failure {
 	text := fmt.Sprintf("the receiver answered %d %s", code, http.StatusText(code))
 	switch {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 500:
 		return &failure{
-			text: text, reached: true, after: retryAfter(header, now), next: "look into the receiver's log",
+			text: text, reached: true, retryAfter: retryAfter(header, now),
+			next: "look into the receiver's log",
 		}
 	case code == http.StatusTooManyRequests:
-		return &failure{text: text, after: retryAfter(header, now)}
+		return &failure{text: text, retryAfter: retryAfter(header, now)}
 	case code >= 300 && code < 400:
 		return &failure{
 			text: text + ": a redirect to another host, or one that turns POST into GET, is not " +
@@ -130,7 +131,7 @@ func judge(code int, header http.Header, now time.Time) *failure {
 	return &failure{text: text, refused: true, next: next}
 }
 
-// retryAfter reads the header, in seconds or as a date.
+// retryAfter parses the header Retry-After: seconds or a date.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	value := header.Get("Retry-After")
 	wait := time.Duration(0)
@@ -142,32 +143,32 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return min(max(wait, 0), retryAfterMax)
 }
 
-// explain is why there is no answer. It repeats only errors that contain no part of the URL but
-// the host, and takes that out: net/url's contain the URL, net/http's may contain what a server
-// echoes.
+// explain returns the text of an error without a response. It repeats only errors that contain no
+// part of the URL but the host, which it replaces: errors of net/url contain the URL, those of
+// net/http may contain data of the server.
 func (h *webhook) explain(err error, host string) string {
-	const what = "reach the host of alerts.webhook: "
+	const prefix = "reach the host of alerts.webhook: "
 	lookup, isLookup := errors.AsType[*net.DNSError](err)
 	certificate, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, otherName := errors.AsType[x509.HostnameError](err)
 	network, isNetwork := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.Is(err, context.Canceled):
-		return what + "the process ended before there was an answer"
+		return prefix + "the process ended before there was an answer"
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("%sno answer within %s (alerts.timeout)", what, h.timeout)
+		return fmt.Sprintf("%sno answer within %s (alerts.timeout)", prefix, h.timeout)
 	case isLookup:
-		return what + lookup.Err
+		return prefix + lookup.Err
 	case otherName:
-		return what + "its certificate is for another name"
+		return prefix + "its certificate is for another name"
 	case isCertificate:
-		return what + strings.ReplaceAll(certificate.Error(), host, "host")
+		return prefix + strings.ReplaceAll(certificate.Error(), host, "host")
 	case isNetwork:
-		return what + strings.ReplaceAll(network.Error(), host, "host")
+		return prefix + strings.ReplaceAll(network.Error(), host, "host")
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return what + "it speaks http, and the URL says https"
+		return prefix + "it speaks http, and the URL says https"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return what + "it closed the connection without an answer"
+		return prefix + "it closed the connection without an answer"
 	}
-	return what + "the connection broke, or the answer was not HTTP"
+	return prefix + "the connection broke, or the answer was not HTTP"
 }

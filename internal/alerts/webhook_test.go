@@ -139,7 +139,7 @@ func TestWebhook_JudgesTheAnswer(t *testing.T) {
 		require.Contains(t, got.text, fmt.Sprint(code))
 		require.Equal(t, want.refused, got.refused, code)
 		require.Equal(t, want.reached, got.reached, code)
-		require.Zero(t, got.after)
+		require.Zero(t, got.retryAfter)
 		if got.refused {
 			require.NotEmpty(t, got.next, "it says what to do")
 		}
@@ -157,8 +157,8 @@ func TestRetryAfter_IsReadInSecondsAndAsADate(t *testing.T) {
 		header := http.Header{}
 		header.Set("Retry-After", value)
 		require.Equal(t, want, retryAfter(header, now), "%q", value)
-		require.Equal(t, want, judge(429, header, now).after)
-		require.Equal(t, want, judge(503, header, now).after)
+		require.Equal(t, want, failureOf(429, header, now).retryAfter)
+		require.Equal(t, want, failureOf(503, header, now).retryAfter)
 	}
 }
 

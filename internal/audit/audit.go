@@ -1,25 +1,22 @@
-// Package audit compares what was written with what arrived.
+// Package audit compares the committed events with the published ones.
 //
-// The writer numbers the events of a key 1, 2, 3, ... in commit order and reports each event that
-// was committed; the reader reports each event that it receives. The verdict then needs one bit
-// per event.
-//
-//	audit.go      Tally: counts numbered events of both sides while they arrive
-//	judge.go      Judge: compares what was written with what was published
-//	pass.go       one pass over rows and records, within the memory that is allowed
-//	order.go      are the rows of a key in the order of their commits?
-//	placement.go  is a record in the partition of its key?
+//	audit.go      Tally: counts numbered events while they are committed and received
+//	judge.go      Judge: compares the rows of tables with the records of topics
+//	pass.go       one pass over rows and records, within the memory limit
+//	order.go      the order of the rows of a key
+//	placement.go  keys with records in several partitions
 //	example.go    the faults that a report shows
 //	compare.go    Comparison: matches the messages of two relays while they arrive
-//	waiting.go    messages that wait for that of the other side
-//	difference.go what differs in two messages of the same event
-//	hint.go       why a member differs, where that is known
-//	text.go       texts without what a converter of Kafka Connect adds
+//	waiting.go    messages that are not matched yet
+//	difference.go the differences between two messages of one event
+//	hint.go       the configuration key that removes a difference
+//	text.go       texts without the additions of Kafka Connect's converters
 package audit
 
 import "sync"
 
-// Tally counts both sides. All methods are safe for concurrent use.
+// Tally counts the events of keys. The writer numbers the events of a key 1, 2, 3, ... in commit
+// order, so that one bit per event suffices. All methods are safe for concurrent use.
 type Tally struct {
 	mu      sync.Mutex
 	keys    map[string]*key
@@ -28,33 +25,33 @@ type Tally struct {
 
 type key struct {
 	written  uint64   // highest number that was committed
-	received uint64   // highest number that arrived
-	latest   uint64   // number that arrived last
-	seen     []uint64 // bit n-1: number n arrived
+	received uint64   // highest number that was received
+	latest   uint64   // number that was received last
+	seen     []uint64 // bit n-1: number n was received
 }
 
-// Verdict is the result. All but Written and Delivered are zero for an exact relay.
+// Verdict is the result. Without faults all but Written and Delivered are zero.
 type Verdict struct {
 	Written    int64 `json:"written"`
-	Delivered  int64 `json:"delivered"`    // events that arrived at least once
+	Delivered  int64 `json:"delivered"`    // events received at least once
 	Lost       int64 `json:"lost"`         // committed and never received
 	Duplicated int64 `json:"duplicated"`   // receipts after the first
-	OutOfOrder int64 `json:"out_of_order"` // first receipts behind a later event of their key
+	OutOfOrder int64 `json:"out_of_order"` // first receipts after a later event of their key
 	Phantom    int64 `json:"phantom"`      // received and never committed
-	// Partial counts receipts that skip the event before them: the last receipt of their key is an
-	// event older than that. A repetition that runs up to where it began has none. One that stops
-	// halfway leaves consumers that keep the last event of a key with an old one.
+	// Partial counts receipts that skip a number: the receipt before them, of their key, is not of
+	// the previous event. A complete repetition has none. After a partial one, a consumer that
+	// keeps the last event of a key has an old one.
 	Partial int64 `json:"torn"`
 }
 
-// Clean reports whether nothing is wrong.
+// Clean reports whether there is no fault.
 func (v Verdict) Clean() bool { return v == Verdict{Written: v.Written, Delivered: v.Delivered} }
 
-// New makes an empty tally.
+// New returns an empty tally.
 func New() *Tally { return &Tally{keys: map[string]*key{}} }
 
-// Wrote reports that event number of a key was committed. The numbers of a key begin at 1, have no
-// gaps, and may be reported in any order.
+// Wrote counts event number of key k as committed. The numbers of a key begin at 1 and have no
+// gaps. Calls may come in any order.
 func (t *Tally) Wrote(k string, number uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +60,7 @@ func (t *Tally) Wrote(k string, number uint64) {
 	e.written = max(e.written, number)
 }
 
-// Received reports that event number of a key arrived, and returns whether it is the first time.
+// Received counts event number of key k as received, and reports whether that is the first time.
 func (t *Tally) Received(k string, number uint64) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,32 +86,32 @@ func (t *Tally) Received(k string, number uint64) (first bool) {
 	return true
 }
 
-// Counts returns how many events were committed and how many arrived so far.
+// Counts returns how many events were committed and how many of all were received.
 func (t *Tally) Counts() (written, delivered int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.verdict.Written, t.verdict.Delivered
 }
 
-// Receipts returns how many events arrived so far, those included that arrived before.
+// Receipts returns how many events were received, with repetitions.
 func (t *Tally) Receipts() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.verdict.Delivered + t.verdict.Duplicated
 }
 
-// Verdict judges what has been reported so far.
+// Verdict returns the result of all calls so far.
 func (t *Tally) Verdict() Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := t.verdict
 	for _, e := range t.keys {
 		for n := uint64(1); n <= max(e.written, uint64(len(e.seen))*64); n++ {
-			arrived := (n-1)/64 < uint64(len(e.seen)) && e.seen[(n-1)/64]&(1<<((n-1)%64)) != 0
+			received := (n-1)/64 < uint64(len(e.seen)) && e.seen[(n-1)/64]&(1<<((n-1)%64)) != 0
 			switch {
-			case n <= e.written && !arrived:
+			case n <= e.written && !received:
 				v.Lost++
-			case n > e.written && arrived:
+			case n > e.written && received:
 				v.Phantom++
 			}
 		}

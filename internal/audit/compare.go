@@ -12,27 +12,27 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// CompareConfig is how two streams of messages are matched.
+// CompareConfig configures a Comparison.
 type CompareConfig struct {
-	IDHeaders []string // names of the headers that carry an event's id
-	OneSource bool     // there is one table: an id names one event, whatever its topic and key
-	// TimeColumn reports whether the time of a relation's messages comes from a column. Otherwise
-	// it is that of a clock, which is not compared.
+	IDHeaders []string // names of the headers that have an event's id
+	OneSource bool     // there is one table, so an id identifies an event without topic and key
+	// TimeColumn reports whether the timestamp of a relation's messages comes from a column. Else
+	// it comes from a clock and is not compared.
 	TimeColumn func(relation string) bool
-	// Partition returns where a message of ours goes.
+	// Partition returns the partition of a message of postrider.
 	Partition  func(m *sink.Message) (partition int32, known bool)
-	Settle     time.Duration // how long a message waits for that of the other side
+	Settle     time.Duration // how long a message waits for its counterpart
 	MaxWaiting int           // messages of both sides that may wait
-	MaxBytes   int64         // of their keys, values and headers
+	MaxBytes   int64         // of the keys, values and headers of waiting messages
 	MaxDetails int           // differing events, and messages of one side, reported in detail
 }
 
-// Comparison matches the messages that postrider makes with those that another relay published,
-// and compares each pair. The number of messages that wait for their other side is bounded. All
-// methods are safe for concurrent use; none blocks.
+// Comparison matches the messages of postrider (ours) with those of another relay (theirs), and
+// compares each pair. The number of unmatched messages is bounded. All methods are safe for
+// concurrent use; none blocks.
 //
-// The other relay began earlier and goes on after the end. Its messages of rows that were
-// committed before the comparison began are known by their place only: see leftAsideLocked.
+// The other relay began earlier and goes on after the end. leftAsideLocked recognises its messages
+// of rows that were committed before the comparison began.
 type Comparison struct {
 	cfg CompareConfig
 
@@ -40,56 +40,56 @@ type Comparison struct {
 	ours, theirs waiting
 	sequence     uint64
 	closed       bool
-	firstMatch   time.Time            // zero: none yet
-	matched      map[place]uint64     // by partition: sequence of their first matched message
-	known        recent[fate]         // matched messages of theirs, missing ids of ours
-	last         recent[orderedMatch] // by topic and key
+	firstMatch   time.Time                 // zero: none yet
+	firstMatched map[topicPartition]uint64 // sequence of their first matched message
+	outcomes     recent[outcome]           // of messages of theirs, and of ids of ours
+	last         recent[orderedMatch]      // by topic and key
 	hints        map[string]int64
 	report       CompareReport
 }
 
-type place struct {
+type topicPartition struct {
 	topic     string
 	partition int32
 }
 
-type fate uint8
+type outcome uint8
 
 const (
-	fateMatched fate = iota + 1
-	fateMissing
+	outcomeMatched outcome = iota + 1
+	outcomeMissing
 )
 
-// orderedMatch is the pair of a key that is last in our order, by its sequence on both sides.
+// orderedMatch is the last pair of a key in our order, with its sequence on both sides.
 type orderedMatch struct {
 	ours, theirs uint64
-	partition    int32 // of theirs: nothing orders two partitions
+	partition    int32 // of theirs: records of two partitions have no order
 }
 
-// startGrace is how long after the first match a partition without a match may bring messages of
-// rows from before the beginning. A relay publishes in commit order, so it covers the time by
-// which partitions are read unevenly.
+// startGrace is how long after the first match a partition without a match may have messages of
+// rows from before the beginning. A relay publishes in commit order, but partitions are not read
+// at the same pace.
 const startGrace = 5 * time.Second
 
-// recentEntries is how many messages, and how many keys, are kept to recognise repetitions.
+// recentEntries bounds Comparison.outcomes and Comparison.last.
 const recentEntries = 200_000
 
-// NewComparison makes an empty comparison.
+// NewComparison returns an empty comparison.
 func NewComparison(cfg CompareConfig) *Comparison {
 	return &Comparison{
 		cfg: cfg, ours: newWaiting(), theirs: newWaiting(),
-		matched: map[place]uint64{}, hints: map[string]int64{},
-		known: newRecent[fate](recentEntries), last: newRecent[orderedMatch](recentEntries),
+		firstMatched: map[topicPartition]uint64{}, hints: map[string]int64{},
+		outcomes: newRecent[outcome](recentEntries), last: newRecent[orderedMatch](recentEntries),
 		report: CompareReport{Members: map[string]int64{}},
 	}
 }
 
-// Ours takes a message that postrider made. It keeps neither the message nor its slices.
+// Ours adds a message of postrider. It keeps neither the message nor its slices.
 func (c *Comparison) Ours(m *sink.Message, now time.Time) {
 	c.add(&entry{m: *m, id: cmp.Or(c.idOf(m), m.Origin.EventID), ours: true, at: now})
 }
 
-// Theirs takes a message that the other relay published, in the order of its partition.
+// Theirs adds a message of the other relay. Call it in the order of each partition.
 func (c *Comparison) Theirs(m *sink.Message, offset int64, now time.Time) {
 	c.add(&entry{m: *m, id: c.idOf(m), offset: offset, at: now})
 }
@@ -130,9 +130,8 @@ func (c *Comparison) oldestLocked() *entry {
 	return t
 }
 
-// counterpartLocked finds the other side of a message: by topic, key and id, or by id where there
-// is one source. A guess, for a message that has waited long enough, takes the same id elsewhere,
-// or the next of the same key.
+// counterpartLocked finds the message of the other side: by topic, key and id, or by id if there
+// is one source. guess: also the same id of another topic or key, or the next message of the key.
 func (c *Comparison) counterpartLocked(e *entry, guess bool) *entry {
 	other := c.sideLocked(!e.ours)
 	if e.id != "" {
@@ -144,7 +143,7 @@ func (c *Comparison) counterpartLocked(e *entry, guess bool) *entry {
 			return found
 		}
 	}
-	// Without an id on one side: the same topic and key, and the same value.
+	// Without an id on one side, topic, key and value decide.
 	return other.find(e.topicAndKey(), func(o *entry) bool {
 		return (e.id == "" || o.id == "") && (guess ||
 			bytes.Equal(o.m.Value, e.m.Value) && (o.m.Value == nil) == (e.m.Value == nil))
@@ -158,10 +157,10 @@ func (c *Comparison) pairLocked(a, b *entry) {
 	}
 	c.ours.remove(ours)
 	c.theirs.remove(theirs)
-	c.known.put(theirs.identity(), fateMatched)
-	at := place{theirs.m.Topic, theirs.m.Partition}
-	if first, ok := c.matched[at]; !ok || theirs.sequence < first {
-		c.matched[at] = theirs.sequence
+	c.outcomes.put(theirs.identity(), outcomeMatched)
+	at := topicPartition{theirs.m.Topic, theirs.m.Partition}
+	if first, ok := c.firstMatched[at]; !ok || theirs.sequence < first {
+		c.firstMatched[at] = theirs.sequence
 	}
 	if c.firstMatch.IsZero() {
 		c.firstMatch = theirs.at
@@ -179,7 +178,7 @@ func (c *Comparison) pairLocked(a, b *entry) {
 	c.report.Differing++
 	counted := map[string]bool{}
 	for _, m := range members {
-		if !counted[m.Name] { // a header may be there twice
+		if !counted[m.Name] { // there may be two headers of a name
 			c.report.Members[m.Name]++
 		}
 		counted[m.Name] = true
@@ -197,11 +196,11 @@ func (c *Comparison) pairLocked(a, b *entry) {
 	}
 }
 
-// orderLocked counts a pair that the two sides have in another order, compared with the pair of
-// its key that is last in ours.
+// orderLocked counts a pair as out of order if the two sides disagree on whether it follows the
+// last pair of its key.
 func (c *Comparison) orderLocked(ours, theirs *entry) {
 	if ours.m.Key == nil || theirs.m.Key == nil {
-		return // no key, no order
+		return // messages without a key have no order
 	}
 	key := theirs.topicAndKey()
 	last, ok := c.last.get(key)
@@ -214,7 +213,7 @@ func (c *Comparison) orderLocked(ours, theirs *entry) {
 	}
 }
 
-// Expire decides about messages that have waited for longer than the settle time. Call it often.
+// Expire resolves messages that have waited for Settle. Call it often.
 func (c *Comparison) Expire(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,15 +224,15 @@ func (c *Comparison) Expire(now time.Time) {
 	}
 }
 
-// Close ends the counting: a later message only completes one that waits already.
+// Close ends the counting: a later message only matches one that is waiting.
 func (c *Comparison) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 }
 
-// Settled reports, after Close, whether no message waits that counts: repetitions, and messages of
-// rows from before the beginning, do not.
+// Settled reports, after Close, whether no message is waiting, apart from repetitions and messages
+// of rows from before the beginning.
 func (c *Comparison) Settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,13 +244,13 @@ func (c *Comparison) Settled() bool {
 }
 
 func (c *Comparison) repeatsLocked(e *entry) bool {
-	f, _ := c.known.get(e.identity())
-	return f == fateMatched
+	o, _ := c.outcomes.get(e.identity())
+	return o == outcomeMatched
 }
 
-// resolveLocked decides about a message without its other side. capped: it could wait no longer,
-// because there is no room.
-func (c *Comparison) resolveLocked(e *entry, capped bool) {
+// resolveLocked ends the wait of a message: it guesses a counterpart, or counts the message as
+// without one. early: the message has not waited for Settle.
+func (c *Comparison) resolveLocked(e *entry, early bool) {
 	if other := c.counterpartLocked(e, true); other != nil {
 		c.pairLocked(e, other)
 		return
@@ -261,25 +260,25 @@ func (c *Comparison) resolveLocked(e *entry, capped bool) {
 		return
 	}
 	if e.ours {
-		if capped {
+		if early {
 			c.report.GivenUp++
 			return
 		}
 		c.report.OnlyPostrider++
-		c.known.put(e.idAlone(), fateMissing)
+		c.outcomes.put(e.idAlone(), outcomeMissing)
 		c.unmatchedLocked(e, "postrider")
 		return
 	}
-	missing, _ := c.known.get(e.idAlone())
+	ofID, _ := c.outcomes.get(e.idAlone())
 	switch {
 	case c.repeatsLocked(e):
 		c.report.Duplicated++
-	case e.id != "" && missing == fateMissing:
+	case e.id != "" && ofID == outcomeMissing:
 		c.report.OnlyPostrider--
 		c.report.Late++
 	case c.leftAsideLocked(e):
 		c.report.LeftAside++
-	case capped:
+	case early:
 		c.report.GivenUp++
 	default:
 		c.report.OnlyOther++
@@ -290,7 +289,7 @@ func (c *Comparison) resolveLocked(e *entry, capped bool) {
 // leftAsideLocked reports whether a message of theirs may be of a row that was committed before
 // the comparison began: no message before it in its partition was matched.
 func (c *Comparison) leftAsideLocked(e *entry) bool {
-	first, ok := c.matched[place{e.m.Topic, e.m.Partition}]
+	first, ok := c.firstMatched[topicPartition{e.m.Topic, e.m.Partition}]
 	switch {
 	case c.firstMatch.IsZero():
 		return true
@@ -316,8 +315,8 @@ func (c *Comparison) unmatchedLocked(e *entry, side string) {
 	c.report.Unmatched = append(c.report.Unmatched, u)
 }
 
-// Finish gives up everything that still waits; call Expire before. A message that has not waited
-// for the settle time proves nothing.
+// Finish resolves all waiting messages. Call Expire before: a message that has not waited for
+// Settle counts as given up, since it proves nothing.
 func (c *Comparison) Finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -326,7 +325,7 @@ func (c *Comparison) Finish() {
 	}
 }
 
-// Report returns what has been found so far.
+// Report returns the result so far.
 func (c *Comparison) Report() CompareReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -343,7 +342,7 @@ func (c *Comparison) Report() CompareReport {
 	return r
 }
 
-// idOf returns the value of the first header that carries an id.
+// idOf returns the event's id, from the first header of IDHeaders.
 func (c *Comparison) idOf(m *sink.Message) string {
 	for _, h := range m.Headers {
 		if slices.Contains(c.cfg.IDHeaders, h.Key) {

@@ -463,7 +463,7 @@ func TestRecent_RemembersTheNewest(t *testing.T) {
 	}
 	_, ok := r.get("0")
 	require.False(t, ok)
-	require.LessOrEqual(t, len(r.now)+len(r.then), 200)
+	require.LessOrEqual(t, len(r.current)+len(r.past), 200)
 }
 
 // Partitions that were added move keys, and two partitions are read side by side.

@@ -19,38 +19,37 @@ type CompareReport struct {
 	// Members counts the events that differ in topic, partition, key, value, timestamp,
 	// "header NAME" or "header order".
 	Members       map[string]int64 `json:"members"`
-	OnlyPostrider int64            `json:"only_postrider"` // missing from the other relay
-	OnlyOther     int64            `json:"only_other"`     // missing from postrider
-	Duplicated    int64            `json:"duplicated"`     // messages of the other after the first
-	OutOfOrder    int64            `json:"out_of_order"`   // within their key
-	Late          int64            `json:"late"`           // from the other relay after Settle
-	GivenUp       int64            `json:"given_up"`       // messages without room to wait
+	OnlyPostrider int64            `json:"only_postrider"` // messages that only postrider has
+	OnlyOther     int64            `json:"only_other"`     // messages that only the other relay has
+	Duplicated    int64            `json:"duplicated"`     // repetitions of the other relay
+	OutOfOrder    int64            `json:"out_of_order"`   // pairs, within their key
+	Late          int64            `json:"late"`           // messages of the other after Settle
+	GivenUp       int64            `json:"given_up"`       // messages not waited for
 	LeftAside     int64            `json:"left_aside"`     // of the other, from before the start
 	Clocks        int64            `json:"timestamps_not_compared"`
 	NoPartition   int64            `json:"partitions_not_compared"`
 	Postrider     int64            `json:"postrider_messages"`
 	Other         int64            `json:"other_messages"`
-	Waiting       int              `json:"waiting"` // messages for their other side
+	Waiting       int              `json:"waiting"` // unmatched messages
 	Hints         []Hint           `json:"hints,omitempty"`
 	Differences   []Difference     `json:"differences,omitempty"` // the first
 	Unmatched     []Unmatched      `json:"unmatched,omitempty"`   // the first
 }
 
-// Same reports whether the two sides are known to be equal, which takes at least one event.
+// Same reports whether the two sides have at least one event, and the same events.
 func (r *CompareReport) Same() bool {
 	return r.Compared > 0 && r.Differing == 0 && r.OnlyPostrider == 0 && r.OnlyOther == 0 &&
 		r.Duplicated == 0 && r.OutOfOrder == 0 && r.Late == 0 && r.GivenUp == 0
 }
 
-// Hint is a configuration key that would make two sides equal, and how many differences it is
-// about.
+// Hint is a configuration key that would remove differences, and their number.
 type Hint struct {
 	Text  string `json:"text"`
 	Count int64  `json:"count"`
 }
 
-// Difference is one event that is not the same on both sides. Partition and offset are those of
-// the other relay's record.
+// Difference is one event that differs. Partition and Offset are those of the other relay's
+// record.
 type Difference struct {
 	EventID   string   `json:"event_id"`
 	LSN       string   `json:"lsn"`
@@ -61,8 +60,8 @@ type Difference struct {
 	Members   []Member `json:"members"`
 }
 
-// Member is one part of a message that differs. The texts are quoted, with escapes; null and
-// missing stand bare.
+// Member is one part of a message that differs. Values are quoted, with escapes; null and missing
+// are not quoted.
 type Member struct {
 	Name   string `json:"member"`
 	At     int    `json:"first_differing_byte"`
@@ -73,7 +72,7 @@ type Member struct {
 
 // Unmatched is a message that only one side has.
 type Unmatched struct {
-	Side      string `json:"side"` // that has it: postrider or other
+	Side      string `json:"side"` // that has the message: postrider or other
 	EventID   string `json:"event_id,omitempty"`
 	LSN       string `json:"lsn,omitempty"`
 	Table     string `json:"table,omitempty"`
@@ -84,14 +83,14 @@ type Unmatched struct {
 	Value     string `json:"value"`
 }
 
-// volatileHeaders differ from one run of a connector to the next; their values are not compared.
+// volatileHeaders have other values in each run of a connector. They are not compared.
 var volatileHeaders = map[string]bool{
 	"__debezium.context.runId":         true,
 	"__debezium.context.taskId":        true,
 	"__debezium.context.connectorName": true,
 }
 
-// compareLocked lists what differs between two messages of the same event.
+// compareLocked lists the differences of two messages of the same event.
 func (c *Comparison) compareLocked(ours, theirs *sink.Message) []Member {
 	p := &pair{ours: ours, theirs: theirs}
 	if ours.Topic != theirs.Topic {
@@ -108,7 +107,7 @@ func (c *Comparison) compareLocked(ours, theirs *sink.Message) []Member {
 	p.content("value", ours.Value, theirs.Value)
 	p.headers()
 	switch {
-	// Where the column is NULL, the time is that of a clock too.
+	// If the column is NULL, the timestamp is the time of the commit.
 	case !c.cfg.TimeColumn(ours.Origin.Relation), ours.Timestamp.Equal(ours.Origin.CommitTime):
 		c.report.Clocks++
 	case ours.Timestamp.UnixMilli() != theirs.Timestamp.UnixMilli():
@@ -143,8 +142,8 @@ func (p *pair) content(name string, ours, theirs []byte) {
 	}
 }
 
-// headers compares those of each name among themselves, so that a missing one does not make all
-// behind it differ, and then the order of those that both sides have.
+// headers compares the headers by name, so that those after a missing one do not differ. Then it
+// compares the order of the headers that both sides have.
 func (p *pair) headers() {
 	matched := make([]bool, len(p.theirs.Headers))
 	order := []int{} // indexes of theirs, in our order
@@ -189,7 +188,7 @@ func (p *pair) oneSided(h sink.Header, ours bool) {
 	p.members = append(p.members, m)
 }
 
-// sameTrace reports whether two headers differ in nothing but the span that each relay made.
+// sameTrace reports whether two headers are traceparent and differ in the span alone.
 func sameTrace(a, b sink.Header) bool {
 	one, other := bytes.Split(a.Value, []byte("-")), bytes.Split(b.Value, []byte("-"))
 	if a.Key != "traceparent" || len(one) != 4 || len(other) != 4 {
@@ -207,8 +206,7 @@ func names(headers []sink.Header) string {
 	return strings.Join(keys, ", ")
 }
 
-// quote shows 40 bytes on either side of a place, with escapes, and with ... where bytes are left
-// out.
+// quote returns 40 bytes on either side of an offset, with escapes. ... marks omitted bytes.
 func quote(b []byte, at int) string {
 	const around = 40
 	if b == nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Kind is a kind of fault, named as in the JSON of a Report.
+// Kind is a kind of fault: its name in the JSON of a Report.
 type Kind string
 
 // The kinds, in the order in which they are reported.
@@ -30,7 +30,7 @@ var kinds = []Kind{
 type Example struct {
 	Kind        Kind   `json:"kind"`
 	ID          string `json:"id,omitempty"`
-	KeyHash     string `json:"key_hash,omitempty"` // of KeyHash; empty: no key
+	KeyHash     string `json:"key_hash,omitempty"` // KeyHash of the key; empty: no key
 	Topic       string `json:"topic,omitempty"`    // empty: no topic has it
 	Partition   int32  `json:"partition"`
 	Offset      int64  `json:"offset"`
@@ -39,8 +39,8 @@ type Example struct {
 	Missing     int64  `json:"missing,omitempty"`
 }
 
-// KeyHash stands for a key where the key itself must not be shown: the first 12 hexadecimal digits
-// of its SHA-256.
+// KeyHash returns what to show of a confidential key: the first 12 hexadecimal digits of its
+// SHA-256.
 func KeyHash(key []byte) string {
 	if key == nil {
 		return ""
@@ -49,7 +49,7 @@ func KeyHash(key []byte) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// example keeps the first few of a kind.
+// example adds an example of a fault to the report, unless it has enough of its kind.
 func (j *judge) example(kind Kind, r *Record) {
 	if !j.wants(kind) {
 		return
@@ -68,34 +68,34 @@ func (j *judge) keep(e Example) {
 	j.report.Examples = append(j.report.Examples, e)
 }
 
-// transactionMemory is for one transaction with a lost row, in bytes: a place in a map that may be
-// half empty.
+// transactionMemory is for one transaction with a lost row, in bytes: an entry of a map that may
+// be half empty.
 const transactionMemory = 96
 
-// examineLost reads the rows twice more: for the ids of those that are lost, and for what else
-// their transactions wrote.
+// examineLost reads the rows twice more: for the ids of lost rows, and for the other rows of their
+// transactions.
 func (j *judge) examineLost(ctx context.Context) error {
 	if j.report.Lost == 0 {
 		return nil
 	}
 	memory := max(1, j.cfg.Memory-baseMemory)
-	shares := uint64(1 + j.report.Lost*transactionMemory/memory) //nolint:gosec // not negative
-	for share := range shares {
-		partial := map[uint64]rowsOf{} // transactions with a lost row
+	parts := uint64(1 + j.report.Lost*transactionMemory/memory) //nolint:gosec // not negative
+	for part := range parts {
+		partial := map[uint64]transactionRows{} // transactions with a lost row
 		err := j.rows(ctx, func(r *Row, e judged) error {
 			if !j.lost.has(int64(e.at)) {
 				return nil
 			}
-			if share == 0 && j.wants(Lost) {
+			if part == 0 && j.wants(Lost) {
 				j.keep(Example{
 					Kind: Lost, ID: string(r.ID), KeyHash: KeyHash(r.Key),
 					Transaction: r.Transaction, Partition: -1, Offset: -1,
 				})
 			}
-			if r.Transaction != 0 && r.Transaction%shares == share {
-				f := partial[r.Transaction]
-				f.missing++
-				partial[r.Transaction] = f
+			if r.Transaction != 0 && r.Transaction%parts == part {
+				rows := partial[r.Transaction]
+				rows.missing++
+				partial[r.Transaction] = rows
 			}
 			return nil
 		})
@@ -103,10 +103,10 @@ func (j *judge) examineLost(ctx context.Context) error {
 			return err
 		}
 		err = j.rows(ctx, func(r *Row, e judged) error {
-			f, ok := partial[r.Transaction]
+			rows, ok := partial[r.Transaction]
 			if ok && e.bits&bitJudged != 0 && !j.lost.has(int64(e.at)) {
-				f.arrived++
-				partial[r.Transaction] = f
+				rows.arrived++
+				partial[r.Transaction] = rows
 			}
 			return nil
 		})
@@ -118,20 +118,20 @@ func (j *judge) examineLost(ctx context.Context) error {
 	return nil
 }
 
-// rowsOf counts the rows of a transaction that arrived and those that did not.
-type rowsOf struct{ arrived, missing int64 }
+// transactionRows counts the rows of a transaction.
+type transactionRows struct{ arrived, missing int64 }
 
-func (j *judge) reportPartial(transactions map[uint64]rowsOf) {
+func (j *judge) reportPartial(transactions map[uint64]transactionRows) {
 	for _, id := range slices.Sorted(maps.Keys(transactions)) {
-		f := transactions[id]
-		if f.arrived == 0 {
+		rows := transactions[id]
+		if rows.arrived == 0 {
 			continue
 		}
 		j.report.PartialTransactions++
 		if j.wants(PartialTransaction) {
 			j.keep(Example{
-				Kind: PartialTransaction, Transaction: id, Arrived: f.arrived, Missing: f.missing,
-				Partition: -1, Offset: -1,
+				Kind: PartialTransaction, Transaction: id, Arrived: rows.arrived,
+				Missing: rows.missing, Partition: -1, Offset: -1,
 			})
 		}
 	}

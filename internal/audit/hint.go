@@ -8,7 +8,7 @@ import (
 
 const contextHeaders = "__debezium.context."
 
-// hint names the configuration key that makes a member equal; empty: none is known.
+// hint returns the configuration key that makes a member equal; empty: unknown.
 func (p *pair) hint(member string, ours, theirs []byte) string {
 	switch member {
 	case "topic":
@@ -17,7 +17,7 @@ func (p *pair) hint(member string, ours, theirs []byte) string {
 				"the topics differ in case"
 		}
 		return "router.route.topic.replacement, router.route.topic.regex or " +
-			"router.route.by.field: the topic is another"
+			"router.route.by.field: the topics differ"
 	case "partition":
 		if !bytes.Equal(p.ours.Key, p.theirs.Key) {
 			return "format.key: the partition follows from the bytes of the key, which differ"
@@ -43,13 +43,13 @@ func contentHint(side string, ours, theirs []byte) string {
 		}
 		return "router.null_defaults = false, and router.route.tombstone.on.empty.payload: " +
 			"the other relay has null"
-	case wrapped(theirs) && !wrapped(ours):
+	case hasSchema(theirs) && !hasSchema(ours):
 		return key + ` = "json+schema": the other relay writes the schema too`
-	case wrapped(ours) && !wrapped(theirs):
+	case hasSchema(ours) && !hasSchema(theirs):
 		return key + ` = "json" or "string": the other relay writes no schema`
-	case unquoted(theirs, ours):
+	case isQuoted(theirs, ours):
 		return key + ` = "json": the other relay puts the text into quotes`
-	case unquoted(ours, theirs):
+	case isQuoted(ours, theirs):
 		return key + ` = "string": the other relay puts no quotes around the text`
 	case bytes.Contains(theirs, []byte("java.nio.HeapByteBuffer[")):
 		return "router.java_text = true: the other relay prints bytes as Java does"
@@ -86,8 +86,8 @@ func headerHint(name string, ours bool) string {
 
 func isNull(b []byte) bool { return b == nil || string(b) == "null" }
 
-// unquoted reports whether quoted is the JSON string of text.
-func unquoted(quoted, text []byte) bool {
+// isQuoted reports whether quoted is the JSON string of text.
+func isQuoted(quoted, text []byte) bool {
 	if len(quoted) < 2 || quoted[0] != '"' {
 		return false
 	}
@@ -95,8 +95,8 @@ func unquoted(quoted, text []byte) bool {
 	return json.Unmarshal(quoted, &inside) == nil && inside == string(text)
 }
 
-// wrapped reports whether b is an envelope of Connect's JSON converter.
-func wrapped(b []byte) bool {
+// hasSchema reports whether b is an envelope, with schema, of Connect's JSON converter.
+func hasSchema(b []byte) bool {
 	var document map[string]json.RawMessage
 	return bytes.HasPrefix(b, []byte(`{"schema":`)) && json.Unmarshal(b, &document) == nil &&
 		len(document) == 2 && document["payload"] != nil
@@ -110,7 +110,7 @@ func sameJSON(a, b []byte) bool {
 		if decoder.Decode(&document) != nil {
 			return nil
 		}
-		out, _ := json.Marshal(document) // of what was decoded: cannot fail
+		out, _ := json.Marshal(document) // cannot fail: it was decoded from JSON
 		return out
 	}
 	ca := canonical(a)

@@ -1,36 +1,36 @@
 package audit
 
-// position is the place of a row among the commits. Positions compare only within one source.
+// position is the place of a row among the commits. Only positions of one source compare.
 type position struct {
-	lsn    uint64 // or, of sourceClaimed, the number of the row
+	lsn    uint64 // of the commit; of sourceClaimed, the index in the claimed order
 	index  uint32
 	source uint16
 }
 
 const (
-	sourceUnknown uint16 = iota // the place of the commit is not known
-	sourceClaimed               // from the order of Written, or of Commits
+	sourceUnknown uint16 = iota // the position is unknown
+	sourceClaimed               // the order is that of Written or Commits
 
-	firstSource // of the records' positions
+	firstSource // of positions of records
 )
 
 func (p position) before(q position) bool {
 	return p.lsn < q.lsn || p.lsn == q.lsn && p.index < q.index
 }
 
-// state is how far the rows of a key have come in a topic.
-type state struct {
+// keyState is the progress of a key in a topic.
+type keyState struct {
 	key       uint64
-	newest    position // of the rows in the partition, of the source of the one that came last
-	count     uint32   // rows that arrived, without those out of order
-	last      uint32   // arrival of the row that came last, repeated or not; last <= count
+	newest    position // highest in the partition, of the source of the last row
+	count     uint32   // rows that arrived, without those that are out of order
+	last      uint32   // arrival of the last record's row; last <= count
 	partition int32    // index
 	topic     uint16
-	moved     bool
+	moved     bool // to another partition
 }
 
-// order compares a record with those of its key before it.
-func (p *pass) order(r *Record, e uint32, first bool, at position) {
+// judgeOrder compares a record with the earlier ones of its key.
+func (p *pass) judgeOrder(r *Record, e uint32, first bool, at position) {
 	s := p.state(r, e, first)
 	if s == nil {
 		return
@@ -40,7 +40,7 @@ func (p *pass) order(r *Record, e uint32, first bool, at position) {
 			p.moved[s.topic]++
 			p.example(PartitionChange, r)
 		}
-		// Nothing orders two partitions.
+		// Records of two partitions have no order.
 		s.partition, s.moved, s.newest, s.count, s.last = partition, true, position{}, 0, 0
 	}
 	if p.entries[e].commit > 0 {
@@ -50,17 +50,17 @@ func (p *pass) order(r *Record, e uint32, first bool, at position) {
 	case first && r.Redriven:
 		p.report.OrderNotJudged++
 	case r.Redriven:
-	case first && p.late(s, at):
+	case first && p.countOrder(s, at):
 		p.report.OutOfOrder++
-		p.example(OutOfOrder, r) // and leaves the state of the key as it is
+		p.example(OutOfOrder, r)
 	default:
-		p.repetition(s, r, e, first)
+		p.judgeRepetition(s, r, e, first)
 	}
 }
 
-// state returns the state of the row's key in the record's topic. Nil: the row arrived in another
-// topic first, and no row of its key in this one.
-func (p *pass) state(r *Record, e uint32, first bool) *state {
+// state returns the state of the row's key in the record's topic. Nil: it has none, since all its
+// rows in this topic arrived in another one first.
+func (p *pass) state(r *Record, e uint32, first bool) *keyState {
 	topic, key := p.topics[r.Partition], p.entries[e].key
 	at, found := p.keys.find(key+uint64(topic)*0x9E3779B97F4A7C15, func(at uint32) bool {
 		return p.states[at].key == key && p.states[at].topic == topic
@@ -69,16 +69,16 @@ func (p *pass) state(r *Record, e uint32, first bool) *state {
 		if !first {
 			return nil
 		}
-		// There is room: each state has a row that arrived in its topic first.
+		// The capacity suffices: each state has a row that arrived in its topic first.
 		partition := int32(r.Partition) //nolint:gosec // never so many
-		p.states = append(p.states, state{key: key, topic: topic, partition: partition})
+		p.states = append(p.states, keyState{key: key, topic: topic, partition: partition})
 		p.keys[at] = uint32(len(p.states)) //nolint:gosec // plan refuses as many
 	}
 	return &p.states[p.keys[at]-1]
 }
 
-// late reports whether a row arrives first behind one that was committed later.
-func (p *pass) late(s *state, at position) bool {
+// countOrder counts a first arrival, updates newest, and reports whether a later row came before.
+func (p *pass) countOrder(s *keyState, at position) bool {
 	switch {
 	case at.source == sourceUnknown:
 		p.report.OrderNotJudged++
@@ -88,17 +88,17 @@ func (p *pass) late(s *state, at position) bool {
 		return true
 	case s.newest.source == at.source || s.newest.source == sourceUnknown:
 		p.report.OrderJudged++
-	default: // nothing compares two sources
+	default: // positions of two sources do not compare
 		p.report.OrderNotJudged++
 	}
 	s.newest = at
 	return false
 }
 
-// repetition compares with how the rows of the key arrived first: a repetition begins at an
-// earlier row and runs up to where it began. That takes no order of commits. A relay that repeats
-// rows of the WAL in another order than before was wrong one of the two times.
-func (p *pass) repetition(s *state, r *Record, e uint32, first bool) {
+// judgeRepetition compares a record with the order in which the rows of its key first arrived. A
+// complete repetition has all rows from an earlier one to the newest. The commit order is not
+// needed: of two different orders of the same rows, one is wrong.
+func (p *pass) judgeRepetition(s *keyState, r *Record, e uint32, first bool) {
 	if s.moved {
 		return
 	}
@@ -118,17 +118,17 @@ func (p *pass) repetition(s *state, r *Record, e uint32, first bool) {
 	s.last = arrival
 }
 
-// newHistory, in microseconds, separates two histories of a source: a record with an earlier LSN
-// that was committed so much later than all before it comes from a copy that replaced the server.
-// Within one history, commits that write their records at the same time differ by less.
+// newHistory separates two histories of a source, in microseconds. A record with a lower LSN and a
+// commit later than all before by more than that is of a copy that replaced the server. Within one
+// history, times of concurrent commits differ by less.
 const newHistory = 1_000_000
 
-// histories finds the sources of positions. A source whose positions begin again at a later time
-// has another history from there on, and positions of two histories do not compare.
+// histories numbers the sources of positions. A source whose LSNs fall at a later time has a new
+// history, with a number of its own: positions of two histories do not compare.
 type histories struct {
-	numbers map[string]uint16
+	numbers map[string]uint16 // by Position.Source
 	last    uint16
-	of      map[partitionSource]*history
+	latest  map[partitionSource]*history
 }
 
 type partitionSource struct {
@@ -144,12 +144,11 @@ type history struct {
 
 func newHistories() histories {
 	return histories{
-		numbers: map[string]uint16{}, last: firstSource - 1, of: map[partitionSource]*history{},
+		numbers: map[string]uint16{}, last: firstSource - 1, latest: map[partitionSource]*history{},
 	}
 }
 
-// position is that of a record's row. It must be called for the records of a partition in their
-// order.
+// position returns the position of a record's row. Call it in the order of each partition.
 func (h *histories) position(r *Record) position {
 	if r.Position.Source == nil || r.Redriven {
 		return position{}
@@ -160,19 +159,19 @@ func (h *histories) position(r *Record) position {
 		h.numbers[string(r.Position.Source)] = number
 	}
 	at := &r.Position
-	of := h.of[partitionSource{r.Partition, number}]
+	latest := h.latest[partitionSource{r.Partition, number}]
 	switch {
-	case of == nil:
-		of = &history{source: number}
-		h.of[partitionSource{r.Partition, number}] = of
-	case at.LSN < of.lsn && at.Time > of.time+newHistory:
-		*of = history{source: h.next()}
+	case latest == nil:
+		latest = &history{source: number}
+		h.latest[partitionSource{r.Partition, number}] = latest
+	case at.LSN < latest.lsn && at.Time > latest.time+newHistory:
+		*latest = history{source: h.next()}
 	}
-	of.lsn, of.time = max(of.lsn, at.LSN), max(of.time, at.Time)
-	return position{lsn: at.LSN, index: at.Index, source: of.source}
+	latest.lsn, latest.time = max(latest.lsn, at.LSN), max(latest.time, at.Time)
+	return position{lsn: at.LSN, index: at.Index, source: latest.source}
 }
 
-// next returns sourceUnknown when all numbers are taken.
+// next returns the next number of a source, or sourceUnknown if there are no more.
 func (h *histories) next() uint16 {
 	if h.last == 1<<16-1 {
 		return sourceUnknown

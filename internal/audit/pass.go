@@ -8,13 +8,13 @@ import (
 	"math/bits"
 )
 
-// judged is what is kept of a row while it is judged.
+// judged is the entry of a row.
 type judged struct {
 	id, key uint64 // hashes
-	at      uint32 // place in Written
-	commit  uint32 // place among all commits, from 1; 0: only the record's position may have it
-	arrival uint32 // place among the first arrivals of its key in its topic, from 1; 0: none
-	bits    uint32 // and, once it has arrived, the number of the topic above topicShift
+	at      uint32 // index in Written
+	commit  uint32 // index in the commit order, from 1; 0: unknown, use the record's position
+	arrival uint32 // index among the first arrivals of its key in its topic, from 1; 0: none
+	bits    uint32 // flags; after the arrival, above topicShift, the number of the topic
 }
 
 const (
@@ -26,15 +26,15 @@ const (
 	topicShift = 16
 )
 
-// pass judges the rows of some keys.
+// pass is the state of judging the rows of a range of keys.
 type pass struct {
 	*judge
 	entries   []judged
 	ids       hashTable // to entries
-	states    []state
+	states    []keyState
 	keys      hashTable // to states
 	histories histories
-	first     bool // of all passes
+	first     bool // it is the first pass
 }
 
 func newPass(j *judge, rows int64, first bool) *pass {
@@ -44,31 +44,31 @@ func newPass(j *judge, rows int64, first bool) *pass {
 	}
 }
 
-// index fills the table of ids; all entries must be there.
+// index fills ids from entries, which must be complete.
 func (p *pass) index() error {
 	for i := range p.entries {
 		id := p.entries[i].id
-		place, found := p.find(id)
+		slot, found := p.find(id)
 		if found {
 			return ErrSameID
 		}
-		p.ids[place] = uint32(i) + 1 //nolint:gosec // plan refuses as many
+		p.ids[slot] = uint32(i) + 1 //nolint:gosec // plan refuses as many
 		if p.entries[i].bits&bitJudged != 0 {
 			p.report.Written++
 		} else {
 			p.report.NotJudged++
 		}
 	}
-	p.states = make([]state, 0, len(p.entries))
+	p.states = make([]keyState, 0, len(p.entries))
 	return nil
 }
 
-// find returns the place of a row in ids by the hash of its id.
-func (p *pass) find(id uint64) (place int, found bool) {
+// find returns the slot of a row in ids by the hash of its id.
+func (p *pass) find(id uint64) (slot int, found bool) {
 	return p.ids.find(id, func(at uint32) bool { return p.entries[at].id == id })
 }
 
-// readCommits notes the place of each row among the commits.
+// readCommits sets the index of each row in the commit order.
 func (p *pass) readCommits(ctx context.Context) error {
 	if p.cfg.Commits == nil {
 		return nil
@@ -78,48 +78,48 @@ func (p *pass) readCommits(ctx context.Context) error {
 		if n++; n == math.MaxUint32 {
 			return fmt.Errorf("%w: at most 4 billion commits can be judged at once", ErrMemory)
 		}
-		if place, found := p.find(maphash.Bytes(p.seed, id)); found {
-			p.entries[p.ids[place]-1].commit = n
+		if slot, found := p.find(maphash.Bytes(p.seed, id)); found {
+			p.entries[p.ids[slot]-1].commit = n
 		}
 		return nil
 	})
 }
 
-// record judges one record. After the last pass, those without a row in any pass are phantoms.
+// record judges one record. In the last pass, a record without a row in any pass is a phantom.
 func (p *pass) record(r *Record, last bool) {
-	place, found := 0, false
+	slot, found := 0, false
 	if r.ID != nil {
-		place, found = p.find(maphash.Bytes(p.seed, r.ID))
+		slot, found = p.find(maphash.Bytes(p.seed, r.ID))
 	}
 	part := &p.parts[r.Partition]
 	if part.DeadLetter {
 		if found {
-			p.entries[p.ids[place]-1].bits |= bitDeadLettered
+			p.entries[p.ids[slot]-1].bits |= bitDeadLettered
 		}
 		return
 	}
 	set := &p.records[r.Partition]
-	// Of each record, so that a pass does not depend on which keys it judges.
+	// Histories come from all records, so that every pass finds the same ones.
 	position := p.histories.position(r)
 	if p.first {
 		p.placed[r.Partition].add(r, position)
 	}
 	at := r.Offset - part.From
 	if !found {
-		if set.known.has(at) {
+		if set.ofRow.has(at) {
 			return
 		}
-		set.there.set(at)
+		set.counted.set(at)
 		if last {
 			p.example(Phantom, r)
 		}
 		return
 	}
-	set.there.set(at)
-	set.known.set(at)
-	e := p.ids[place] - 1
+	set.counted.set(at)
+	set.ofRow.set(at)
+	e := p.ids[slot] - 1
 	if p.entries[e].bits&bitJudged == 0 {
-		set.there.unset(at) // as if it were not there
+		set.counted.unset(at)
 		return
 	}
 	first := p.entries[e].bits&bitDelivered == 0
@@ -132,11 +132,11 @@ func (p *pass) record(r *Record, last bool) {
 		p.example(Duplicated, r)
 	}
 	if p.entries[e].bits&bitKeyed != 0 {
-		p.order(r, e, first, position)
+		p.judgeOrder(r, e, first, position)
 	}
 }
 
-// finish counts what has not arrived.
+// finish counts the rows that have not arrived, and the keys whose last record is a repetition.
 func (p *pass) finish() {
 	for i := range p.entries {
 		e := &p.entries[i]
@@ -151,20 +151,19 @@ func (p *pass) finish() {
 	}
 	for i := range p.states {
 		if s := &p.states[i]; s.last < s.count && !s.moved {
-			p.report.PartialReplays++ // the last record of the key is not its newest event
+			p.report.PartialReplays++ // the last record is not of the newest row
 		}
 	}
 }
 
-// hashTable finds a number by a hash: open addressing with a quarter of the places free. Zero is
-// an empty place, so numbers are stored plus one.
+// hashTable finds a number by a hash: open addressing with a quarter of the slots free. A slot has
+// the number plus one, or zero if it is free.
 type hashTable []uint32
 
 func newHashTable(n int64) hashTable { return make(hashTable, n+n/3+8) }
 
-// find returns the place of the number that satisfies is; where there is none, the place to store
-// it.
-func (t hashTable) find(hash uint64, is func(uint32) bool) (place int, found bool) {
+// find returns the slot of the number that matches; without any, the slot to store it in.
+func (t hashTable) find(hash uint64, matches func(uint32) bool) (slot int, found bool) {
 	at, _ := bits.Mul64(hash*0xD6E8FEB86659FD93, uint64(len(t)))
 	for ; ; at++ {
 		if at == uint64(len(t)) {
@@ -173,13 +172,13 @@ func (t hashTable) find(hash uint64, is func(uint32) bool) (place int, found boo
 		switch n := t[at]; {
 		case n == 0:
 			return int(at), false //nolint:gosec // less than len
-		case is(n - 1):
+		case matches(n - 1):
 			return int(at), true //nolint:gosec // less than len
 		}
 	}
 }
 
-// bitmap is a set of numbers from zero on.
+// bitmap is a set of integers from zero on.
 type bitmap []uint64
 
 func newBitmap(n int64) bitmap { return make(bitmap, (n+63)/64) }
@@ -188,11 +187,11 @@ func (b bitmap) set(n int64)      { b[n/64] |= 1 << (n % 64) }
 func (b bitmap) unset(n int64)    { b[n/64] &^= 1 << (n % 64) }
 func (b bitmap) has(n int64) bool { return b[n/64]&(1<<(n%64)) != 0 }
 
-// recordSet is what is known of the records of a partition, by offset. It outlives the passes.
+// recordSet has the results of a partition's records, by offset, over all passes.
 type recordSet struct {
 	n        int64
-	there    bitmap // read, and of a row that is judged or of none
-	known    bitmap // of a row
+	counted  bitmap // of a judged row or of none
+	ofRow    bitmap // of a row
 	repeated bitmap // of a row that had arrived before
 }
 
@@ -201,16 +200,16 @@ func newRecordSet(p Partition) recordSet {
 		return recordSet{}
 	}
 	n := p.End - p.From
-	return recordSet{n: n, there: newBitmap(n), known: newBitmap(n), repeated: newBitmap(n)}
+	return recordSet{n: n, counted: newBitmap(n), ofRow: newBitmap(n), repeated: newBitmap(n)}
 }
 
-// count walks through the records. Offsets without one, such as those of transaction markers, end
-// no run of repetitions.
+// count returns the counts, and the longest run of repetitions. Offsets without a record, such as
+// transaction markers, do not end a run.
 func (s *recordSet) count() (records, phantoms, longest int64) {
 	run := int64(0)
 	for at := range s.n {
 		switch {
-		case !s.there.has(at):
+		case !s.counted.has(at):
 			continue
 		case s.repeated.has(at):
 			run++
@@ -219,7 +218,7 @@ func (s *recordSet) count() (records, phantoms, longest int64) {
 			run = 0
 		}
 		records++
-		if !s.known.has(at) {
+		if !s.ofRow.has(at) {
 			phantoms++
 		}
 	}

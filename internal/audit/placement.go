@@ -2,26 +2,27 @@ package audit
 
 import "slices"
 
-// placement is where the records of a partition would be by Kafka's default partitioner: at the
-// hash of the key modulo the number of partitions, which only grows.
+// placement compares a partition with Kafka's default partitioner, which puts a record into
+// partition hash modulo n. n is the number of partitions and only grows.
 type placement struct {
-	partition  int64
-	topic      uint16
-	partitions int64               // of the topic
-	fewest     int64               // that the topic can have had at the last record
-	fits, not  int64               // records that some number from fewest on explains, and others
-	unknown    bool                // a record has no hash
-	begins     map[uint16]position // the first in the order of commits, of each source
-	elsewhere  []displaced
+	partition   int64
+	topic       uint16
+	partitions  int64               // n now
+	fewest      int64               // lowest n at the last record
+	explained   int64               // records in the partition of some n from fewest on
+	unexplained int64               // other records
+	unknown     bool                // a record has no hash
+	lowest      map[uint16]position // of each source
+	displaced   []displacedRecord
 }
 
-// displaced is a record in the partition that its key had with fewer partitions than there are.
-type displaced struct {
+// displacedRecord is a record in a partition that only a lower n than now explains.
+type displacedRecord struct {
 	hash int64
 	at   position
 }
 
-// maxDisplaced bounds them. With more, a topic surely had fewer partitions once.
+// maxDisplaced bounds placement.displaced. With more, the topic surely had fewer partitions.
 const maxDisplaced = 10_000
 
 func newPlacements(parts []Partition, topics []uint16) []placement {
@@ -33,16 +34,16 @@ func newPlacements(parts []Partition, topics []uint16) []placement {
 	for i := range parts {
 		out[i] = placement{
 			partition: int64(parts[i].Number), topic: topics[i], partitions: count[topics[i]],
-			fewest: 1, begins: map[uint16]position{},
+			fewest: 1, lowest: map[uint16]position{},
 		}
 	}
 	return out
 }
 
 func (p *placement) add(r *Record, at position) {
-	begin, known := p.begins[at.source]
-	if at.source != sourceUnknown && (!known || at.before(begin)) {
-		p.begins[at.source] = at
+	lowest, known := p.lowest[at.source]
+	if at.source != sourceUnknown && (!known || at.before(lowest)) {
+		p.lowest[at.source] = at
 	}
 	if r.Hash == 0 {
 		p.unknown = p.unknown || r.Key != nil
@@ -54,24 +55,24 @@ func (p *placement) add(r *Record, at position) {
 		n++
 	}
 	if n > p.partitions {
-		p.not++
+		p.unexplained++
 		return
 	}
 	p.fewest = n
-	p.fits++
-	displacedNow := at.source != sourceUnknown && hash%p.partitions != p.partition
-	if displacedNow && len(p.elsewhere) < maxDisplaced {
-		p.elsewhere = append(p.elsewhere, displaced{hash, at})
+	p.explained++
+	displaced := at.source != sourceUnknown && hash%p.partitions != p.partition
+	if displaced && len(p.displaced) < maxDisplaced {
+		p.displaced = append(p.displaced, displacedRecord{hash, at})
 	}
 }
 
-// countMoved decides about the keys in more than one partition. They are no fault where added
-// partitions explain every record, nor where many records are elsewhere than Kafka's default
-// partitioner puts them: then the relay, or the rows, place them by other rules.
+// countMoved decides whether keys in several partitions of a topic are a fault. They are none if
+// added partitions explain every record. They are none either if Kafka's default partitioner
+// explains too few records: then the relay, or the rows, choose partitions by other rules.
 func (j *judge) countMoved() {
 	explained := make([]bool, len(j.moved))
 	for topic, moved := range j.moved {
-		explained[topic] = j.addedPartitions(uint16(topic)) //nolint:gosec // made of 16 bits
+		explained[topic] = j.explainsMoved(uint16(topic)) //nolint:gosec // made of 16 bits
 		if explained[topic] {
 			j.report.KeysMoved += moved
 		} else {
@@ -85,38 +86,37 @@ func (j *judge) countMoved() {
 	})
 }
 
-// addedPartitions reports whether the records of a topic can be where they are because partitions
-// were added, or by other rules.
-func (j *judge) addedPartitions(topic uint16) bool {
-	var fits, not int64
+// explainsMoved reports whether added partitions, or other rules, explain the partitions of a
+// topic's records.
+func (j *judge) explainsMoved(topic uint16) bool {
+	var explained, unexplained int64
 	for i := range j.placed {
 		switch p := &j.placed[i]; {
 		case p.topic != topic:
 		case p.unknown:
 			return false
 		default:
-			fits, not = fits+p.fits, not+p.not
+			explained, unexplained = explained+p.explained, unexplained+p.unexplained
 		}
 	}
-	if not > 0 {
-		return not > fits/3
+	if unexplained > 0 {
+		return unexplained > explained/3
 	}
-	// A record that was repeated after partitions were added has an old position in a new
-	// partition.
+	// A repetition after partitions were added has an old position in a new partition.
 	return j.report.Duplicated > 0 || !slices.ContainsFunc(j.placed, func(p placement) bool {
-		unexplained := func(d displaced) bool { return !j.fewer(&p, d) }
-		return p.topic == topic && slices.ContainsFunc(p.elsewhere, unexplained)
+		fault := func(d displacedRecord) bool { return !j.hadFewer(&p, d) }
+		return p.topic == topic && slices.ContainsFunc(p.displaced, fault)
 	})
 }
 
-// fewer reports whether the topic can have had fewer partitions when a record was published: those
-// with an earlier record were there.
-func (j *judge) fewer(p *placement, d displaced) bool {
+// hadFewer reports whether an n lower than now explains a record. The topic had at least the
+// partitions that have an earlier record.
+func (j *judge) hadFewer(p *placement, d displacedRecord) bool {
 	least := p.partition + 1
 	for i := range j.placed {
 		other := &j.placed[i]
-		begin, known := other.begins[d.at.source]
-		if known && other.topic == p.topic && begin.before(d.at) {
+		lowest, known := other.lowest[d.at.source]
+		if known && other.topic == p.topic && lowest.before(d.at) {
 			least = max(least, other.partition+1)
 		}
 	}

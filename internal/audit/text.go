@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// PlainText undoes what a converter of Kafka Connect makes of a text or a number: the quotes of
-// JSON and an envelope with its schema. It returns nil for null and for an envelope without a
-// payload.
+// PlainText returns a text or number without the JSON quotes and the schema envelope of Kafka
+// Connect's converters. It returns nil for null and for an envelope without a payload.
 func PlainText(b []byte) []byte {
 	switch {
 	case len(b) == 0:
@@ -26,7 +25,7 @@ func PlainText(b []byte) []byte {
 	return b
 }
 
-// JSONMember returns a member of an object, or an element of an array; nil if there is none.
+// JSONMember returns a member of an object or, by its index, of an array; nil if there is none.
 func JSONMember(value []byte, name string) []byte {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(value, &object) == nil {

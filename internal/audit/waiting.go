@@ -11,12 +11,12 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// entry is one message that waits for that of the other side.
+// entry is one message of either side.
 type entry struct {
 	m        sink.Message
-	id       string // of the event; empty: not known
+	id       string // of the event; empty: unknown
 	ours     bool
-	late     bool // arrived after the end of the comparison
+	late     bool // arrived after Close
 	offset   int64
 	sequence uint64 // of arrival, over both sides
 	at       time.Time
@@ -42,8 +42,8 @@ func (e *entry) topicAndKey() string {
 	return " " + e.m.Topic + " " + length + " " + string(e.m.Key) + " "
 }
 
-// own copies the message, so that a waiting one does not keep alive the buffers it was read into.
-func (e *entry) own() {
+// copyMessage copies the message, so that the entry does not retain the buffers of the reader.
+func (e *entry) copyMessage() {
 	e.m.Key, e.m.Value = bytes.Clone(e.m.Key), bytes.Clone(e.m.Value)
 	e.m.Origin.EventID = strings.Clone(e.m.Origin.EventID)
 	e.id = strings.Clone(e.id)
@@ -54,48 +54,48 @@ func (e *entry) own() {
 	}
 }
 
-// waiting has the messages of one side that have not been matched, in order of arrival.
+// waiting has the unmatched messages of one side, in order of arrival.
 type waiting struct {
-	queue []*entry            // may have some that wait no longer, except at the front
-	index map[string][]*entry // by each of names(), in order
+	queue []*entry            // may have entries that are not waiting
+	index map[string][]*entry // by indexKeys, in order of arrival
 	count int
 	bytes int64
 }
 
 func newWaiting() waiting { return waiting{index: map[string][]*entry{}} }
 
-// entryOverhead is about what an entry takes in memory beside its message.
+// entryOverhead is about the memory of an entry beside its message, in bytes.
 const entryOverhead = 500
 
 func (w *waiting) add(e *entry) {
-	e.own()
+	e.copyMessage()
 	e.waiting, e.size = true, int64(e.m.Size())+entryOverhead
 	w.queue = append(w.queue, e)
-	for _, name := range e.names() {
-		w.index[name] = append(w.index[name], e)
+	for _, key := range e.indexKeys() {
+		w.index[key] = append(w.index[key], e)
 	}
 	w.count++
 	w.bytes += e.size
 }
 
-func (e *entry) names() []string {
-	names := []string{e.identity(), e.topicAndKey()}
+func (e *entry) indexKeys() []string {
+	keys := []string{e.identity(), e.topicAndKey()}
 	if e.id != "" {
-		names = append(names, e.idAlone())
+		keys = append(keys, e.idAlone())
 	}
-	return names
+	return keys
 }
 
-// remove does nothing for an entry that does not wait.
+// remove does nothing for an entry that is not waiting.
 func (w *waiting) remove(e *entry) {
 	if !e.waiting {
 		return
 	}
 	e.waiting = false
-	for _, name := range e.names() {
-		w.index[name] = slices.DeleteFunc(w.index[name], func(o *entry) bool { return o == e })
-		if len(w.index[name]) == 0 {
-			delete(w.index, name)
+	for _, key := range e.indexKeys() {
+		w.index[key] = slices.DeleteFunc(w.index[key], func(o *entry) bool { return o == e })
+		if len(w.index[key]) == 0 {
+			delete(w.index, key)
 		}
 	}
 	w.count--
@@ -116,47 +116,46 @@ func (w *waiting) oldest() *entry {
 	return nil
 }
 
-func (w *waiting) contains(is func(*entry) bool) bool {
-	return slices.ContainsFunc(w.queue, func(e *entry) bool { return e.waiting && is(e) })
+func (w *waiting) contains(matches func(*entry) bool) bool {
+	return slices.ContainsFunc(w.queue, func(e *entry) bool { return e.waiting && matches(e) })
 }
 
-func (w *waiting) first(name string) *entry {
-	return w.find(name, func(*entry) bool { return true })
+func (w *waiting) first(key string) *entry {
+	return w.find(key, func(*entry) bool { return true })
 }
 
-func (w *waiting) find(name string, is func(*entry) bool) *entry {
-	for _, e := range w.index[name] {
-		if is(e) {
+func (w *waiting) find(key string, matches func(*entry) bool) *entry {
+	for _, e := range w.index[key] {
+		if matches(e) {
 			return e
 		}
 	}
 	return nil
 }
 
-// recent keeps the newest of many values by the hash of their names: limit of them at least, and
-// twice as many at most.
+// recent keeps the newest values by the hash of their keys: at least limit, at most twice as many.
 type recent[V any] struct {
-	seed      maphash.Seed
-	limit     int
-	now, then map[uint64]V
+	seed          maphash.Seed
+	limit         int
+	current, past map[uint64]V
 }
 
 func newRecent[V any](limit int) recent[V] {
-	return recent[V]{seed: maphash.MakeSeed(), limit: limit, now: map[uint64]V{}}
+	return recent[V]{seed: maphash.MakeSeed(), limit: limit, current: map[uint64]V{}}
 }
 
-func (r *recent[V]) put(name string, v V) {
-	if len(r.now) >= r.limit {
-		r.now, r.then = map[uint64]V{}, r.now
+func (r *recent[V]) put(key string, v V) {
+	if len(r.current) >= r.limit {
+		r.current, r.past = map[uint64]V{}, r.current
 	}
-	r.now[maphash.String(r.seed, name)] = v
+	r.current[maphash.String(r.seed, key)] = v
 }
 
-func (r *recent[V]) get(name string) (V, bool) {
-	hash := maphash.String(r.seed, name)
-	v, ok := r.now[hash]
+func (r *recent[V]) get(key string) (V, bool) {
+	hash := maphash.String(r.seed, key)
+	v, ok := r.current[hash]
 	if !ok {
-		v, ok = r.then[hash]
+		v, ok = r.past[hash]
 	}
 	return v, ok
 }

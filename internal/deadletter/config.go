@@ -9,15 +9,15 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Policy is what becomes of a row that can never be delivered as it is.
+// Policy is what the relay does with a row that cannot be delivered as it is.
 type Policy string
 
 // The policies.
 const (
-	Halt          Policy = "halt"            // the relay stops in front of it
-	DeadLetter    Policy = "dead_letter"     // it goes to the dead-letter topic
-	DeadLetterKey Policy = "dead_letter_key" // so does every later row of its key, until redriven
-	Skip          Policy = "skip"            // it is left out
+	Halt          Policy = "halt"            // the relay stops before the row
+	DeadLetter    Policy = "dead_letter"     // the row goes to the dead-letter topic
+	DeadLetterKey Policy = "dead_letter_key" // and later rows of its key, until redriven
+	Skip          Policy = "skip"            // the row is skipped
 )
 
 // Cause is why a row cannot be delivered.
@@ -26,11 +26,11 @@ type Cause string
 // The causes.
 const (
 	NotRoutable  Cause = "not_routable"  // no topic, no key, or a value that cannot be converted
-	InvalidTopic Cause = "invalid_topic" // the topic is no valid name, or not allowed
-	TooLarge     Cause = "too_large"     // over a limit of ours or of the broker
-	Refused      Cause = "refused"       // the broker refuses it by itself
+	InvalidTopic Cause = "invalid_topic" // no valid topic name, or not allowed
+	TooLarge     Cause = "too_large"     // over a limit of postrider or of the broker
+	Refused      Cause = "refused"       // the broker refuses the record, sent alone
 	Malformed    Cause = "malformed"     // JSON or headers that cannot be read
-	UnknownTopic Cause = "unknown_topic" // no such topic, for as long as UnknownTopicAfter
+	UnknownTopic Cause = "unknown_topic" // missing for UnknownTopicAfter
 )
 
 // Config is the section [deadletter].
@@ -41,14 +41,14 @@ type Config struct {
 	Refused      Policy `toml:"refused"`
 	Malformed    Policy `toml:"malformed"`
 	UnknownTopic Policy `toml:"unknown_topic"` // Halt: the relay waits for the topic
-	// UnknownTopicAfter is how long a topic has to be missing, by each answer of the cluster.
+	// UnknownTopicAfter is how long the topic has to be missing in every answer of the cluster.
 	UnknownTopicAfter time.Duration `toml:"unknown_topic_after"`
-	// Retries is how often the broker refuses a record by itself until it is Refused or TooLarge.
+	// Retries is how many refusals of a record, sent alone, make it Refused or TooLarge.
 	Retries int    `toml:"retries"`
 	Topic   string `toml:"topic"`
 }
 
-// minUnknownTopicAfter is about what a cluster takes until all its brokers know a new topic.
+// minUnknownTopicAfter is about how long a new topic takes to reach all brokers' metadata.
 const minUnknownTopicAfter = 10 * time.Second
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
@@ -65,14 +65,14 @@ type decision struct {
 	policy Policy
 }
 
-// decisions are in the order of the configuration.
+// decisions returns the policy of each cause, in the order of the configuration.
 func (c Config) decisions() []decision {
 	return []decision{{NotRoutable, c.NotRoutable}, {InvalidTopic, c.InvalidTopic},
 		{TooLarge, c.TooLarge}, {Refused, c.Refused}, {Malformed, c.Malformed},
 		{UnknownTopic, c.UnknownTopic}}
 }
 
-// Policy is that of a cause.
+// Policy returns the policy of a cause.
 func (c Config) Policy(cause Cause) Policy {
 	for _, d := range c.decisions() {
 		if d.cause == cause {

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Document is the value of a dead letter without a message: a row or logical message as it was sen
+// Document is the value of a dead letter of the form row or claim.
 type Document struct {
 	Kind     string `json:"kind"` // insert, update or message
 	Relation string `json:"relation,omitempty"`
@@ -18,12 +18,12 @@ type Document struct {
 	Table    string `json:"table,omitempty"`
 	OID      uint32 `json:"oid,omitempty"`
 	XID      uint32 `json:"xid,omitempty"`
-	// all of them in a row; in a claim those that tell it from other rows
+	// of a row all; of a claim those by which to find the row
 	Columns []Column `json:"columns,omitempty"`
 	Prefix  string   `json:"prefix,omitempty"`
 	Content *Text    `json:"content,omitempty"`
 
-	// Of a claim.
+	// Of a claim alone.
 	EventID  string `json:"event_id,omitempty"` // text of the id column
 	Position string `json:"position,omitempty"` // commit LSN / index in the transaction
 	Size     int64  `json:"size,omitempty"`     // as in the header
@@ -38,13 +38,13 @@ type Column struct {
 	Key       bool   `json:"key,omitempty"`       // part of the replica identity
 	Value     *Text  `json:"value"`               // null: NULL
 	Old       *Text  `json:"old,omitempty"`       // of an update
-	Unchanged bool   `json:"unchanged,omitempty"` // of an update: the server left the value out
+	Unchanged bool   `json:"unchanged,omitempty"` // of an update: the server did not send it
 }
 
 // Text is a JSON string, or {"base64": ...} for bytes that are no UTF-8.
 type Text []byte
 
-// MarshalJSON writes the one or the other.
+// MarshalJSON implements json.Marshaler.
 func (t Text) MarshalJSON() ([]byte, error) {
 	if utf8.Valid(t) {
 		return json.Marshal(string(t))
@@ -52,7 +52,7 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]byte{"base64": t})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON implements json.Unmarshaler.
 func (t *Text) UnmarshalJSON(document []byte) error {
 	var s string
 	if json.Unmarshal(document, &s) == nil {
@@ -79,10 +79,10 @@ func (t *Text) bytes() []byte {
 	return *t
 }
 
-// maxKeyColumn bounds a value in a claim, by which its row is found.
+// maxKeyColumn bounds a column of a claim, in bytes.
 const maxKeyColumn = 4 << 10
 
-// documentOf describes the event of a row that could not be routed.
+// documentOf makes the document of an event: a row or logical message that was not routed.
 func documentOf(ev *replication.Event) Document {
 	d := Document{XID: ev.XID}
 	switch ev.Kind {
@@ -113,7 +113,7 @@ func documentOf(ev *replication.Event) Document {
 	return d
 }
 
-// claimOf is where to find the row: by its key as far as it was read, else by its short values.
+// claimOf makes the document of a claim: short key columns or, without any, all short columns.
 func claimOf(ev *replication.Event) Document {
 	d := documentOf(ev)
 	d.Content = nil
@@ -135,7 +135,7 @@ func claimOf(ev *replication.Event) Document {
 	return d
 }
 
-// event is what a row's document was made of, but for its position.
+// event returns the event of documentOf, without its position.
 func (d Document) event() (*replication.Event, error) {
 	ev := &replication.Event{XID: d.XID}
 	switch d.Kind {
@@ -147,11 +147,11 @@ func (d Document) event() (*replication.Event, error) {
 	case "insert":
 		ev.Kind = replication.Insert
 	default:
-		return nil, fmt.Errorf("a row of the kind %q is not known to this version", d.Kind)
+		return nil, fmt.Errorf("rows of the kind %q are unknown to this version", d.Kind)
 	}
 	ev.Relation = &replication.Relation{OID: d.OID, Namespace: d.Schema, Name: d.Table}
 	var old [][]byte
-	known := false
+	hasOld := false
 	for _, c := range d.Columns {
 		ev.Relation.Columns = append(ev.Relation.Columns,
 			replication.Column{Name: c.Name, TypeOID: c.Type, TypeMod: c.Modifier, Key: c.Key})
@@ -160,9 +160,9 @@ func (d Document) event() (*replication.Event, error) {
 			value = replication.Unchanged
 		}
 		ev.Values, old = append(ev.Values, value), append(old, c.Old.bytes())
-		known = known || c.Old != nil
+		hasOld = hasOld || c.Old != nil
 	}
-	if known {
+	if hasOld {
 		ev.Old = old
 	}
 	return ev, nil
@@ -180,7 +180,7 @@ func parseDocument(value []byte) (d Document, err error) {
 
 const maxErrorText = 500
 
-// errorText is an error for a header: short, and without what a terminal would obey.
+// errorText returns the text of an error, shortened and without control characters.
 func errorText(err error) string {
 	if err == nil {
 		return ""

@@ -12,58 +12,58 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Entry is a letter with what became of it.
+// Entry is a dead letter with its resolution.
 type Entry struct {
 	Letter
-	Action     string    // Redriven or Discarded; empty: it is open
+	Action     string    // Redriven or Discarded; empty: open
 	ResolvedBy string    // user@host
-	ResolvedAt time.Time // zero: it is open
+	ResolvedAt time.Time // zero: open
 }
 
-// Open reports whether no resolution names the letter.
+// Open reports whether no resolution names the dead letter.
 func (e *Entry) Open() bool { return e.Action == "" }
 
-// Index is what the topic holds, without payloads: some hundred bytes for a letter.
+// Index has the contents of the topic without payloads: some hundred bytes for a dead letter.
 type Index struct {
 	store    Store
 	entries  []*Entry // in the order in which they were read
 	byID     map[ID]*Entry
-	unparked map[Address]int // how often the relay has unparked it
-	Unknown  []error         // records that cannot be read
+	unparked map[Address]int // number of unparked records
+	Unknown  []error         // records that cannot be parsed
 }
 
-// Read makes an index of the whole topic.
+// Read returns an index of the whole topic.
 func Read(ctx context.Context, store Store) (*Index, error) {
 	x := NewIndex()
 	x.store = store
 	return x, x.Update(ctx, 0)
 }
 
-// NewIndex makes an empty index for Take alone: it cannot Update, nor return a Message.
+// NewIndex returns an empty index without a Store: do not call Update or Message.
 func NewIndex() *Index {
 	return &Index{byID: map[ID]*Entry{}, unparked: map[Address]int{}}
 }
 
-// Update reads what was written since; if that is nothing it waits for something, as long as wait.
+// Update reads new records. Without any it waits for some, up to wait.
 func (x *Index) Update(ctx context.Context, wait time.Duration) error {
 	return x.store.Read(ctx, wait, x.Take)
 }
 
-// Take adds a record of the topic. Those of a partition come in their order.
+// Take adds a record of the topic. Call it in the order of each partition.
 func (x *Index) Take(m *sink.Message, offset int64) {
 	e, err := parse(m, offset)
 	switch {
 	case err != nil:
 		x.Unknown = append(x.Unknown, err)
 	case e.letter != nil:
-		if x.byID[e.letter.ID] == nil { // a row that was read again makes the same letter
+		if x.byID[e.letter.ID] == nil { // a row that was read again has the same ID
 			entry := &Entry{Letter: *e.letter}
 			x.entries = append(x.entries, entry)
 			x.byID[entry.ID] = entry
 		}
 	case e.resolution != nil:
 		for _, id := range e.resolution.Letters {
-			// A resolution is behind its letters in their partition. The first one counts.
+			// Dead letters precede their resolution in a partition. The first resolution counts.
 			if entry := x.byID[id]; entry != nil && entry.Open() {
 				entry.Action, entry.ResolvedBy, entry.ResolvedAt = e.resolution.Action,
 					e.resolution.Who, e.resolution.At
@@ -74,7 +74,7 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 	}
 }
 
-// Find returns the letter whose ID begins with text, if there is only one.
+// Find returns the dead letter whose ID begins with text. There must be exactly one.
 func (x *Index) Find(text string) (*Entry, error) {
 	if text == "" {
 		return nil, errors.New(
@@ -87,20 +87,19 @@ func (x *Index) Find(text string) (*Entry, error) {
 			continue
 		}
 		if found != nil {
-			return nil, fmt.Errorf("%s: there are several dead letters whose ID begins like that",
-				text)
+			return nil, fmt.Errorf("several dead letters have an ID that begins with %s", text)
 		}
 		found = e
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%s: there is no dead letter with that ID", text)
+		return nil, fmt.Errorf("no dead letter has the ID %s", text)
 	}
 	return found, nil
 }
 
-// Filter selects letters. A zero field selects all.
+// Filter selects open dead letters. A zero field selects all of them.
 type Filter struct {
-	All      bool // also those that are dealt with
+	All      bool // also redriven and discarded ones
 	Cause    Cause
 	Key      *string
 	Topic    string
@@ -108,7 +107,7 @@ type Filter struct {
 	Since    time.Time
 }
 
-// List returns the letters of a filter, in the order of their partitions.
+// List returns the dead letters that a filter selects, those of a partition by offset.
 func (x *Index) List(f Filter) []*Entry {
 	var list []*Entry
 	for _, e := range x.entries {
@@ -126,7 +125,7 @@ func (x *Index) List(f Filter) []*Entry {
 	return list
 }
 
-// Parked returns the keys that are parked, each with its open letters in the order of their rows.
+// Parked returns the parked keys, each with its open dead letters in the order of their rows.
 func (x *Index) Parked() map[Address][]*Entry {
 	parked := map[Address][]*Entry{}
 	for _, e := range x.entries {
@@ -135,12 +134,12 @@ func (x *Index) Parked() map[Address][]*Entry {
 		}
 	}
 	for _, letters := range parked {
-		inOrder(letters)
+		sortByRow(letters)
 	}
 	return parked
 }
 
-// Parks returns a function that reports whether open letters park the key of a message.
+// Parks returns a function that reports whether the key of a message is parked.
 func (x *Index) Parks() func(m *sink.Message) bool {
 	parked := x.Parked()
 	return func(m *sink.Message) bool {
@@ -148,8 +147,8 @@ func (x *Index) Parks() func(m *sink.Message) bool {
 	}
 }
 
-// inOrder sorts letters of one key as their rows were committed, also in several partitions.
-func inOrder(letters []*Entry) {
+// sortByRow sorts the dead letters of one key in the order of their rows, over all partitions.
+func sortByRow(letters []*Entry) {
 	slices.SortStableFunc(letters, func(a, b *Entry) int {
 		switch {
 		case a.InPartition == b.InPartition:
@@ -161,28 +160,11 @@ func inOrder(letters []*Entry) {
 	})
 }
 
-// Message reads the record of a letter again, with its payload.
+// Message reads the record of a dead letter, with its payload.
 func (x *Index) Message(ctx context.Context, e *Entry) (*sink.Message, error) {
 	m, err := x.store.Get(ctx, e.InPartition, e.Offset)
 	if err == nil && m == nil {
-		err = fmt.Errorf("dead letter %s is no longer in the topic", e.ID)
+		err = fmt.Errorf("dead letter %s was deleted from the topic", e.ID)
 	}
 	return m, err
-}
-
-// Kept returns, for each partition that has letters, the offset of its first open one, or -1:
-// nothing before it is needed.
-func (x *Index) Kept() map[int32]int64 {
-	kept := map[int32]int64{}
-	for _, e := range x.entries {
-		first, known := kept[e.InPartition]
-		if !known {
-			first = -1
-		}
-		if e.Open() && (first < 0 || e.Offset < first) {
-			first = e.Offset
-		}
-		kept[e.InPartition] = first
-	}
-	return kept
 }

@@ -153,15 +153,6 @@ func TestIndex_HasTheLettersOfAKeyInTheOrderOfTheirRows(t *testing.T) {
 	}
 }
 
-// What stands before an offset of Kept may be deleted from the topic.
-func TestIndex_KeepsWhatIsOpen(t *testing.T) {
-	require.Equal(t, map[int32]int64{0: 1, 1: -1, 2: 0}, indexOf(
-		letterRecord(0, 1, ours, "0/64/0", start), letterRecord(0, 2, ours, "0/64/1", start), letterRecord(0, 3, ours, "0/64/2", start), resolutionRecord(0, Redriven, "a@a", 1),
-		letterRecord(1, 4, ours, "0/64/3", start), resolutionRecord(1, Redriven, "a@a", 4),
-		letterRecord(2, 5, ours, "0/64/4", start),
-	).Kept())
-}
-
 func TestIndex_FindsALetterByTheBeginningOfItsID(t *testing.T) {
 	x := indexOf(letterRecord(0, 0x1a, ours, "0/64/0", start), letterRecord(0, 0x1b, ours, "0/64/1", start), letterRecord(0, 0xa1, ours, "0/64/2", start))
 	found, err := x.Find("1A1")

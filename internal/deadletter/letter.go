@@ -14,22 +14,22 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// overhead is room for what a record has beside key, value and headers.
+// overhead bounds the bytes of a record beside key, value and headers.
 const overhead = 1 << 10
 
-// writer makes the records of dead letters.
+// writer makes the records of dead letters; it does not send them.
 type writer struct {
 	topic  string
 	source string
-	limit  int // bytes of a record that the topic takes
+	limit  int // of a record of the topic, in bytes
 	now    func() time.Time
 }
 
-// errNowhere is for what is too large and cannot be found again.
+// errNowhere: a logical message is too large. No claim can refer to it.
 var errNowhere = errors.New("it is too large for the dead-letter topic, and a logical message " +
-	"is in no table where a dead letter could point to")
+	"is in no table to which a dead letter could refer")
 
-// row is a row or logical message that becomes a dead letter, with what is known of it.
+// row is a row or logical message that becomes a dead letter.
 type row struct {
 	Letter
 	ev     *replication.Event // nil: only the message is known
@@ -54,7 +54,7 @@ func newRow(source string, ev *replication.Event, m *sink.Message) *row {
 	return r
 }
 
-// letter makes the record.
+// letter makes the record of a dead letter: a message, a row or, where it is too large, a claim.
 func (w *writer) letter(r *row, p Poison, parks bool) (*sink.Message, error) {
 	r.Cause, r.Reason, r.Error, r.Parks = p.Cause, p.Reason, errorText(p.Err), parks
 	r.Position, r.EventID, r.At = r.position.String(), r.origin.EventID, w.now()
@@ -81,7 +81,8 @@ func (w *writer) letter(r *row, p Poison, parks bool) (*sink.Message, error) {
 	return out, w.claim(out, r)
 }
 
-// claim writes where the row is. If the message's own headers, or key columns, are too long, witho
+// claim sets form, headers and value of a claim. If it is too large, it omits the message's own
+// headers, then the columns.
 func (w *writer) claim(out *sink.Message, r *row) (err error) {
 	d := Document{Kind: "insert", Relation: r.Relation}
 	if r.ev != nil {
@@ -92,7 +93,7 @@ func (w *writer) claim(out *sink.Message, r *row) (err error) {
 	var own []sink.Header
 	if r.m != nil {
 		own = r.m.Headers
-		if d.Size == 0 { // else the message was made of a part of the row
+		if d.Size == 0 { // else the message has a part of the row only
 			sum := sha256.Sum256(r.m.Value)
 			d.Size, d.SHA256 = int64(r.m.Size()), hex.EncodeToString(sum[:])
 		}
@@ -123,7 +124,7 @@ func (d Document) encode() ([]byte, error) {
 	return value, nil
 }
 
-// describe names an event that was not routed. Its id is the first short key column.
+// describe returns the relation of an event and, as its id, the first short key column.
 func describe(ev *replication.Event) (relation, id string) {
 	if ev.Kind == replication.Message {
 		return "message:" + ev.Prefix, ""

@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Headers of the records of the dead-letter topic, behind those of the message itself.
+// Headers of the records of the dead-letter topic. They follow the message's own headers.
 const (
 	prefix           = "postrider.dead_letter."
 	HeaderForm       = prefix + "form"        // Form
@@ -24,60 +24,60 @@ const (
 	HeaderCause      = prefix + "cause"       // Cause, or Parked
 	HeaderReason     = prefix + "reason"      // as in the log: null_route, too_large, ...
 	HeaderError      = prefix + "error"       // for people, shortened
-	HeaderTopic      = prefix + "topic"       // where the message belongs, if that is known
-	HeaderPartition  = prefix + "partition"   // if the row has one of its own
+	HeaderTopic      = prefix + "topic"       // of the message, if known
+	HeaderPartition  = prefix + "partition"   // of the message, if the row sets it
 	HeaderTimestamp  = prefix + "timestamp"   // of the message, Unix milliseconds
 	HeaderRelation   = prefix + "relation"    // schema-qualified table, or "message:<prefix>"
 	HeaderEventID    = prefix + "event_id"    // text of the id column
 	HeaderPosition   = prefix + "position"    // commit LSN / index in the transaction
 	HeaderCommitTime = prefix + "commit_time" // RFC 3339, by the server's clock
 	HeaderSource     = prefix + "source"      // sink.Source.Header
-	HeaderParks      = prefix + "parks"       // "true": later rows of the key follow
+	HeaderParks      = prefix + "parks"       // "true": parks the key
 	HeaderSize       = prefix + "size"        // of a claim: bytes of the message, else of the row
 	HeaderSHA256     = prefix + "sha256"      // of a claim's value, hexadecimal, if known
 	HeaderAt         = prefix + "at"          // RFC 3339, by the relay's clock
 )
 
-// HeaderRedriven is the ID of the dead letter, on a message that was redriven. Such a message has
-// no position headers: it is published out of order, and would be taken for a repeat.
+// HeaderRedriven is the ID of the dead letter, on a message that was redriven. Such a message is
+// out of order, so it has no position headers: consumers would take it for a repeat.
 const HeaderRedriven = sink.HeaderRedriven
 
 // Form is the kind of a record of the dead-letter topic.
 type Form string
 
-// The forms. The first three are letters.
+// The forms. The first three are dead letters.
 const (
 	FormMessage    Form = "message"    // the message as it was routed
-	FormRow        Form = "row"        // a Document of the row, which could not be routed
+	FormRow        Form = "row"        // a Document of a row that could not be routed
 	FormClaim      Form = "claim"      // a Document by which to find the row
 	FormResolution Form = "resolution" // a Resolution
 	FormUnparked   Form = "unparked"   // an Unparked
 )
 
-// Parked is the cause of a letter that has none of its own: its key was parked.
+// Parked is the cause of a dead letter whose row could be delivered, but whose key was parked.
 const Parked Cause = "parked"
 
-// ID names a letter.
+// ID identifies a dead letter.
 type ID [12]byte
 
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// MarshalText makes IDs text in JSON.
+// MarshalText implements encoding.TextMarshaler.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (id *ID) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err != nil || len(b) != len(id) {
-		return fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits",
+		return fmt.Errorf("%q is no ID of a dead letter: an ID has %d hexadecimal digits",
 			text, 2*len(id))
 	}
 	*id = ID(b)
 	return nil
 }
 
-// idOf is always the same for a row of a source. The commit time tells it from a row of a copy of
-// the database, the relation from a logical message with the same position.
+// idOf returns the ID for a row: always the same. The commit time distinguishes rows of copies of
+// the database, the relation a row from a logical message at the same position.
 func idOf(source, relation string, p position, commitTime time.Time) ID {
 	text := []byte(source + "\x00" + relation + "\x00")
 	text = binary.BigEndian.AppendUint64(text, uint64(p.lsn))
@@ -87,7 +87,7 @@ func idOf(source, relation string, p position, commitTime time.Time) ID {
 	return ID(sum[:len(ID{})])
 }
 
-// position of an event; positions of one source can be compared.
+// position is the place of an event among the commits. Only positions of one source compare.
 type position struct {
 	lsn   pglogrepl.LSN // of the commit
 	index uint32
@@ -114,7 +114,7 @@ func parsePosition(text string) (p position, err error) {
 	return p, err
 }
 
-// Address is what order is kept by.
+// Address is a topic and a key: their messages keep their order.
 type Address struct{ Topic, Key string }
 
 // Letter is a dead letter without its payload.
@@ -124,9 +124,9 @@ type Letter struct {
 	Cause      Cause
 	Reason     string
 	Error      string
-	Topic      string // where the message belongs; empty: not known
+	Topic      string // of the message; empty: not known
 	Key        []byte // of the message; nil: none, or not known
-	Partition  int32  // that the row has, or sink.ByKey
+	Partition  int32  // of the message, if the row sets it; else sink.ByKey
 	Timestamp  time.Time
 	Relation   string
 	EventID    string
@@ -143,16 +143,16 @@ type Letter struct {
 	position    position
 }
 
-// Address is that of its message. Only that of a letter that parks means anything.
+// Address returns topic and key of the message. They are known if the dead letter parks.
 func (l *Letter) Address() Address { return Address{l.Topic, string(l.Key)} }
 
-// Resolution is the value of a record: what became of letters.
+// Resolution is the value of a record: dead letters were redriven or discarded.
 type Resolution struct {
 	Action  string    `json:"action"` // redriven or discarded
 	Letters []ID      `json:"letters"`
 	Who     string    `json:"who"` // user@host
 	At      time.Time `json:"at"`
-	Hold    bool      `json:"hold,omitempty"` // the relay waits for the next resolution
+	Hold    bool      `json:"hold,omitempty"` // rows of their keys wait for the next resolution
 }
 
 // The actions of a Resolution.
@@ -168,14 +168,14 @@ type Unparked struct {
 	At    time.Time `json:"at"`
 }
 
-// entry is a record that was read: one of the three.
+// entry is a parsed record: one of the three is set.
 type entry struct {
 	letter     *Letter
 	resolution *Resolution
 	unparked   *Unparked
 }
 
-// parse reads a record of the dead-letter topic. The entry is empty for what is none of ours.
+// parse parses a record of the dead-letter topic. The entry is empty for an unknown form.
 func parse(m *sink.Message, offset int64) (e entry, err error) {
 	h := headersOf(m)
 	form := Form(h[HeaderForm])
@@ -196,7 +196,7 @@ func parse(m *sink.Message, offset int64) (e entry, err error) {
 	return e, nil
 }
 
-// headersOf takes the last one of a name: ours are behind those of the message.
+// headersOf returns the dead letter's headers: the last of each name, after the message's.
 func headersOf(m *sink.Message) map[string]string {
 	h := map[string]string{}
 	for _, header := range m.Headers {
@@ -207,7 +207,7 @@ func headersOf(m *sink.Message) map[string]string {
 	return h
 }
 
-// headers are own, which are those of the message itself, and those of the letter.
+// headers returns own, the message's headers, followed by those of the dead letter.
 func (l *Letter) headers(own []sink.Header) []sink.Header {
 	all := make([]sink.Header, 0, len(own)+17)
 	all = append(all, own...)
@@ -242,7 +242,7 @@ func (l *Letter) headers(own []sink.Header) []sink.Header {
 	return all
 }
 
-// parseLetter reads what headers wrote.
+// parseLetter parses the headers of a dead letter.
 func parseLetter(form Form, m *sink.Message, h map[string]string, offset int64) (*Letter, error) {
 	l := &Letter{InPartition: m.Partition, Offset: offset,
 		Form: form, Cause: Cause(h[HeaderCause]), Reason: h[HeaderReason], Error: h[HeaderError],
@@ -257,7 +257,7 @@ func parseLetter(form Form, m *sink.Message, h map[string]string, offset int64) 
 	if l.position, err = parsePosition(l.Position); err != nil {
 		return nil, err
 	}
-	// Of what follows nothing is needed to keep the order, so what cannot be read is left out.
+	// The order does not depend on the rest: what cannot be parsed is omitted.
 	if n, err := strconv.ParseInt(h[HeaderPartition], 10, 32); err == nil {
 		l.Partition = int32(n)
 	}
@@ -270,7 +270,7 @@ func parseLetter(form Form, m *sink.Message, h map[string]string, offset int64) 
 	return l, nil
 }
 
-// originalMessage is the message of a letter of the form message, as it was routed.
+// originalMessage returns the message of a dead letter of the form message, as it was routed.
 func originalMessage(l *Letter, m *sink.Message) *sink.Message {
 	out := &sink.Message{Topic: l.Topic, Key: m.Key, Value: m.Value, Partition: l.Partition,
 		Timestamp: l.Timestamp}

@@ -19,50 +19,51 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Redriver publishes letters where they belong, and writes down that it did.
+// Redriver publishes dead letters to their topics, or discards them, and writes resolutions.
 type Redriver struct {
 	Topic string // of the dead letters
 	Store Store  // with transactions: Append is all or nothing
-	// Route routes the row of a letter again, as the relay would now.
+	// Route routes a row with the present configuration.
 	Route func(ctx context.Context, ev *replication.Event) (*sink.Message, error)
-	// Row reads the row that a claim points to.
+	// Row reads the row of a claim from its table.
 	Row func(ctx context.Context, l *Letter, d Document) (*replication.Event, error)
 	Who string
-	// Changed accepts a row that is not what it was when it was committed.
+	// Changed accepts rows of claims that were changed since their commit.
 	Changed bool
-	// Wait is how long the relay may take to say that it publishes the rows of a key again.
+	// Wait bounds how long to wait for the relay to write that a key is unparked.
 	Wait time.Duration
 	Log  zerolog.Logger
 }
 
-// Outcome is what became of the dead letters.
+// Outcome is the result of a redrive.
 type Outcome struct {
 	Redriven []*Entry
 	Failed   []Failure
 	Unparked []Address // the relay publishes their rows again
-	// nothing of them is open, but the relay has not unparked them: it does not run, or is behind
+	// Waiting are keys that have no open dead letter but are not unparked: is the relay running?
 	Waiting []Address
 }
 
-// Failure is a dead letter that could not be redriven, with those behind it of its key.
+// Failure is a dead letter that could not be redriven.
 type Failure struct {
 	Entry  *Entry
 	Err    error
-	Behind int
+	Behind int // later dead letters of its key, which were not tried
 }
 
 const (
-	// chunk bounds what one transaction holds, in dead letters and in bytes.
+	// chunk and chunkBytes bound a transaction, in dead letters and in bytes.
 	chunk      = 100
 	chunkBytes = 4 << 20
-	// maxRounds bounds how often new dead letters of a key are redriven, too.
+	// maxRounds bounds how often new dead letters of a key are redriven.
 	maxRounds = 50
-	// nextRound is how long to wait for the relay between two looks.
-	nextRound = 200 * time.Millisecond
+	// updateWait bounds how long one Update waits for records of the relay.
+	updateWait = 200 * time.Millisecond
 )
 
-// Redrive redrives letters: all open ones of each key if it is parked, in order, and those that
-// come meanwhile; else those in the list. An error is one of the Store: what was written stays.
+// Redrive redrives those of the dead letters that are open. Of a parked key they must be the first
+// ones; if they are all, it also redrives new ones until the relay unparks the key. Errors are
+// those of the Store; dead letters that were published before one stay published.
 func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Outcome, error) {
 	run := redrive{Redriver: r, x: x}
 	var single []*Entry
@@ -76,15 +77,15 @@ func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Out
 			keys = append(keys, e.Address())
 		}
 	}
-	_, err := run.redrive(ctx, single, false, false)
+	_, err := run.publishAll(ctx, single, false, false)
 	for i := 0; i < len(keys) && err == nil; i++ {
-		err = run.key(ctx, keys[i], letters)
+		err = run.redriveKey(ctx, keys[i], letters)
 	}
 	return run.out, err
 }
 
-// ErrNotFirst refuses to redrive a letter in front of which another one of its key is open.
-var ErrNotFirst = errors.New("an earlier letter of its parked key is open")
+// ErrNotFirst: an open dead letter of the same key precedes this one, and was not chosen.
+var ErrNotFirst = errors.New("an earlier dead letter of its parked key is open")
 
 // redrive is one call of Redrive.
 type redrive struct {
@@ -93,9 +94,8 @@ type redrive struct {
 	out Outcome
 }
 
-// key redrives the chosen letters of a parked key. If those are all that were open, it redrives
-// what comes, too, until the relay publishes the rows of the key again.
-func (r *redrive) key(ctx context.Context, key Address, chosen []*Entry) error {
+// redriveKey redrives the chosen dead letters of a parked key, up to the first that is not chosen.
+func (r *redrive) redriveKey(ctx context.Context, key Address, chosen []*Entry) error {
 	open := r.x.Parked()[key]
 	n := 0
 	for n < len(open) && slices.Contains(chosen, open[n]) {
@@ -106,18 +106,18 @@ func (r *redrive) key(ctx context.Context, key Address, chosen []*Entry) error {
 			r.out.Failed = append(r.out.Failed, Failure{Entry: e, Err: ErrNotFirst})
 		}
 	}
-	done, err := r.redrive(ctx, open[:n], true, false)
+	done, err := r.publishAll(ctx, open[:n], true, false)
 	if err != nil || !done || n < len(open) || n == 0 {
 		return err
 	}
-	return r.rest(ctx, key)
+	return r.redriveNew(ctx, key)
 }
 
-// rest redrives what comes until the relay writes that the key is unparked.
-func (r *redrive) rest(ctx context.Context, key Address) error {
+// redriveNew redrives new dead letters of a key until the relay writes that it is unparked.
+func (r *redrive) redriveNew(ctx context.Context, key Address) error {
 	before := r.x.unparked[key]
 	for round, deadline := 0, time.Now().Add(r.Wait); round < maxRounds; {
-		if err := r.x.Update(ctx, min(nextRound, max(time.Until(deadline), 0))); err != nil {
+		if err := r.x.Update(ctx, min(updateWait, max(time.Until(deadline), 0))); err != nil {
 			return err
 		}
 		open := r.x.Parked()[key]
@@ -125,7 +125,7 @@ func (r *redrive) rest(ctx context.Context, key Address) error {
 		case len(open) > 0:
 			round++
 			deadline = time.Now().Add(r.Wait)
-			if done, err := r.redrive(ctx, open, true, true); err != nil || !done {
+			if done, err := r.publishAll(ctx, open, true, true); err != nil || !done {
 				return err
 			}
 		case r.x.unparked[key] > before:
@@ -139,13 +139,13 @@ func (r *redrive) rest(ctx context.Context, key Address) error {
 	return nil
 }
 
-// redrive redrives letters, as many at a time as one transaction holds. ordered: those behind one
-// that fails do not overtake it. done: none of them failed. hold: the relay waits for the next.
-func (r *redrive) redrive(ctx context.Context, letters []*Entry, ordered, hold bool,
+// publishAll redrives dead letters in transactions of up to a chunk. ordered: the first failure
+// stops. hold: the relay holds rows until the next resolution. done: there was no failure.
+func (r *redrive) publishAll(ctx context.Context, letters []*Entry, ordered, hold bool,
 ) (done bool, err error) {
 	done = true
 	for len(letters) > 0 {
-		ms, failure := r.take(ctx, letters)
+		ms, failure := r.messages(ctx, letters)
 		if failure != nil && ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
@@ -157,7 +157,7 @@ func (r *redrive) redrive(ctx context.Context, letters []*Entry, ordered, hold b
 			if refused == nil {
 				break
 			}
-			failure = refused // nothing was written: those before it go by themselves
+			failure = refused // and nothing was written: retry with those before it
 			ms = ms[:slices.Index(letters, refused.Entry)]
 		}
 		letters = letters[len(ms):]
@@ -173,8 +173,9 @@ func (r *redrive) redrive(ctx context.Context, letters []*Entry, ordered, hold b
 	return done, nil
 }
 
-// take makes the messages of the first letters. The failure is of the one behind them.
-func (r *redrive) take(ctx context.Context, letters []*Entry) (ms []*sink.Message, f *Failure) {
+// messages makes the messages of the first chunk. The failure is that of the next dead letter.
+func (r *redrive) messages(ctx context.Context, letters []*Entry) ([]*sink.Message, *Failure) {
+	var ms []*sink.Message
 	for bytes := 0; len(ms) < min(len(letters), chunk) && bytes < chunkBytes; {
 		e := letters[len(ms)]
 		m, err := r.message(ctx, e)
@@ -187,7 +188,7 @@ func (r *redrive) take(ctx context.Context, letters []*Entry) (ms []*sink.Messag
 	return ms, nil
 }
 
-// message makes the message that a letter keeps.
+// message makes the message of a dead letter.
 func (r *redrive) message(ctx context.Context, e *Entry) (*sink.Message, error) {
 	record, err := r.x.Message(ctx, e)
 	if err != nil {
@@ -195,15 +196,15 @@ func (r *redrive) message(ctx context.Context, e *Entry) (*sink.Message, error) 
 	}
 	m := originalMessage(&e.Letter, record)
 	if e.Form != FormMessage {
-		if m, err = r.routed(ctx, e, record); err != nil {
+		if m, err = r.route(ctx, e, record); err != nil {
 			return nil, err
 		}
 	}
 	if m.Topic == r.Topic {
-		return nil, fmt.Errorf("it belongs to %q, the topic of the dead letters itself", m.Topic)
+		return nil, fmt.Errorf("its topic is %q, the dead-letter topic itself", m.Topic)
 	}
-	// It is out of order, and must not be taken for a repeat, nor for the progress of its
-	// partition.
+	// The message is out of order. With a position, a consumer would take it for a repeat, and a
+	// relay that resumes for the last position of its partition.
 	m.Headers = slices.DeleteFunc(slices.Clone(m.Headers), func(h sink.Header) bool {
 		return h.Key == router.HeaderLSN || h.Key == router.HeaderIndex ||
 			h.Key == sink.HeaderSource
@@ -212,8 +213,8 @@ func (r *redrive) message(ctx context.Context, e *Entry) (*sink.Message, error) 
 	return m, nil
 }
 
-// routed routes the row of a letter again.
-func (r *redrive) routed(ctx context.Context, e *Entry, record *sink.Message,
+// route makes the message of a row or a claim with the present configuration.
+func (r *redrive) route(ctx context.Context, e *Entry, record *sink.Message,
 ) (*sink.Message, error) {
 	d, err := parseDocument(record.Value)
 	if err != nil {
@@ -234,21 +235,21 @@ func (r *redrive) routed(ctx context.Context, e *Entry, record *sink.Message,
 	case err != nil:
 		return nil, fmt.Errorf("it still cannot be routed: %w", err)
 	case m == nil:
-		return nil, errors.New("as configured now, it is no event")
+		return nil, errors.New("the present configuration does not publish it")
 	}
 	if sum := sha256.Sum256(m.Value); e.SHA256 != "" && hex.EncodeToString(sum[:]) != e.SHA256 &&
 		!r.Changed {
-		return nil, errors.New("the row in the table makes another value than the one that was " +
-			"committed: it was changed since. --changed publishes it as it is now")
+		return nil, errors.New("its value differs from the one that was committed; " +
+			"--changed publishes it as it is now")
 	}
 	if e.Parks && (m.Topic != e.Topic || string(m.Key) != string(e.Key)) {
-		return nil, fmt.Errorf("it now belongs to another topic or key than the one that is "+
-			"parked (topic %q, was %q): the order of the key would be lost", m.Topic, e.Topic)
+		return nil, fmt.Errorf("it is now routed to another topic or key than the parked "+
+			"one (topic %q, was %q): the order of the key would be lost", m.Topic, e.Topic)
 	}
 	return m, nil
 }
 
-// publish writes messages with their resolution, or nothing if one message has a failure.
+// publish writes messages with their resolution, or nothing if the broker refuses one of them.
 func (r *redrive) publish(ctx context.Context, letters []*Entry, ms []*sink.Message, hold bool,
 ) (*Failure, error) {
 	for i := range ms {
@@ -259,8 +260,8 @@ func (r *redrive) publish(ctx context.Context, letters []*Entry, ms []*sink.Mess
 		e := letters[failed.Origin.Index-1]
 		failed.Origin = sink.Origin{Relation: e.Relation, EventID: e.EventID, LSN: e.position.lsn,
 			Index: e.position.index, CommitTime: e.CommitTime} // for people
-		if poison(err) {
-			return &Failure{Entry: e, Err: fmt.Errorf("the broker does not take it: %w", failed)},
+		if isPoison(err) {
+			return &Failure{Entry: e, Err: fmt.Errorf("the broker refuses it: %w", failed)},
 				nil
 		}
 		return nil, fmt.Errorf("dead letter %s: %w", e.ID, err)
@@ -271,14 +272,14 @@ func (r *redrive) publish(ctx context.Context, letters []*Entry, ms []*sink.Mess
 	return nil, err
 }
 
-// poison reports whether an error is about a message, not about the connection.
-func poison(err error) bool {
+// isPoison reports whether an error is about one message.
+func isPoison(err error) bool {
 	return slices.ContainsFunc([]error{sink.ErrTooLarge, sink.ErrInvalidRecord,
 		sink.ErrInvalidTopic, sink.ErrUnknownTopic, sink.ErrPermission},
-		func(verdict error) bool { return errors.Is(err, verdict) })
+		func(target error) bool { return errors.Is(err, target) })
 }
 
-// Discard resolves letters without publishing them. If it fails, it returns those that are done.
+// Discard resolves dead letters without publishing them; done are those that it has resolved.
 func (r *Redriver) Discard(ctx context.Context, letters []*Entry) (done []*Entry, err error) {
 	letters = slices.DeleteFunc(slices.Clone(letters), func(e *Entry) bool { return !e.Open() })
 	for part := range slices.Chunk(letters, 1000) {
@@ -290,7 +291,7 @@ func (r *Redriver) Discard(ctx context.Context, letters []*Entry) (done []*Entry
 	return done, nil
 }
 
-// resolve writes messages and, behind them, a resolution in each partition with some of the letter
+// resolve writes ms, followed by one resolution per partition of the dead letters.
 func (r *Redriver) resolve(ctx context.Context, letters []*Entry, ms []*sink.Message,
 	action string, hold bool) error {
 	at := time.Now().UTC()

@@ -35,13 +35,13 @@ func TestRedrive_OfAClaimPublishesTheRowThatWasCommitted(t *testing.T) {
 		problem string // empty: it is redriven
 	}{
 		"as it was":                           {route: routed("orders", "k", "1"), policy: DeadLetterKey},
-		"changed":                             {route: routed("orders", "k", "2"), policy: DeadLetterKey, problem: "it was changed since"},
+		"changed":                             {route: routed("orders", "k", "2"), policy: DeadLetterKey, problem: "differs from the one that was committed"},
 		"changed, which is accepted":          {route: routed("orders", "k", "2"), policy: DeadLetterKey, changed: true},
 		"of another key":                      {route: routed("orders", "l", "1"), policy: DeadLetterKey, problem: "the order of the key would be lost"},
 		"of another topic":                    {route: routed("payments", "k", "1"), policy: DeadLetterKey, problem: "the order of the key would be lost"},
 		"of another key, which is not parked": {route: routed("orders", "l", "1"), policy: DeadLetter},
-		"to the dead letters themselves":      {route: routed(letterTopic, "k", "1"), policy: DeadLetter, problem: "the topic of the dead letters itself"},
-		"no event any more": {policy: DeadLetter, problem: "it is no event",
+		"to the dead letters themselves":      {route: routed(letterTopic, "k", "1"), policy: DeadLetter, problem: "the dead-letter topic itself"},
+		"no event any more": {policy: DeadLetter, problem: "configuration does not publish it",
 			route: func(context.Context, *replication.Event) (*sink.Message, error) { return nil, nil }},
 		"still not routable": {policy: DeadLetter, problem: "still cannot be routed",
 			route: func(context.Context, *replication.Event) (*sink.Message, error) { return nil, errors.New("no") }},

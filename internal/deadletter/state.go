@@ -7,31 +7,31 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// holdFor is how long a row waits for the one who redrives its key.
+// holdFor bounds how long a row waits for the next resolution of its key.
 const holdFor = time.Second
 
-// state has the keys that are parked, from the records of the topic in any order and the letters
-// about to be written. It is not safe for concurrent use.
+// state has the parked keys: of the records of the topic, read in any order of the partitions, and
+// of dead letters about to be written. It is not safe for concurrent use.
 type state struct {
 	source    string
-	confirmed pglogrepl.LSN // rows of transactions that ended before are not read again
+	confirmed pglogrepl.LSN // rows of earlier transactions are not read again
 
 	keys     map[Address]*parkedKey
-	open     map[ID]Address // parking letters that no resolution names
-	resolved map[ID]bool    // their letters may be read later, and may come twice
-	kept     map[ID]bool    // letters of this source, behind confirmed, from before the session
+	open     map[ID]Address // dead letters that park, and that no resolution names
+	resolved map[ID]bool    // their dead letters may be read later, and more than once
+	kept     map[ID]bool    // of this source, from confirmed on, written before the session
 	newest   position       // of kept
 }
 
-// begun: what is read from now on was written in this session, whose rows do not come again.
-func (s *state) begun() { s.confirmed = math.MaxUint64 }
+// loaded ends the first read: later dead letters are of this session, whose rows come only once.
+func (s *state) loaded() { s.confirmed = math.MaxUint64 }
 
-// parkedKey has at least one open letter.
+// parkedKey is a key with at least one open dead letter.
 type parkedKey struct {
-	// open has the position of each row; zero, before every row, for a letter of another source.
-	open  map[ID]position
-	hold  time.Time // until when a row of the key waits
-	asked bool      // a row has waited
+	// open has the positions of the rows; of another source zero, which is before every row.
+	open      map[ID]position
+	holdUntil time.Time // when a row of the key stops waiting for a resolution
+	waited    bool      // a row has waited since the last resolution with Hold
 }
 
 func newState(source string, confirmed pglogrepl.LSN) *state {
@@ -42,15 +42,15 @@ func newState(source string, confirmed pglogrepl.LSN) *state {
 	}
 }
 
-// letter takes note of a letter that was read, or is about to be written.
-func (s *state) letter(l *Letter) {
+// addLetter applies a dead letter that was read, or is about to be written.
+func (s *state) addLetter(l *Letter) {
 	if l.Source == s.source && l.position.lsn >= s.confirmed {
 		s.kept[l.ID] = true
 		if s.newest.before(l.position) {
 			s.newest = l.position
 		}
 	}
-	if _, known := s.open[l.ID]; known || !l.Parks || s.resolved[l.ID] {
+	if _, open := s.open[l.ID]; open || !l.Parks || s.resolved[l.ID] {
 		return
 	}
 	address := l.Address()
@@ -66,8 +66,8 @@ func (s *state) letter(l *Letter) {
 	}
 }
 
-// resolution returns the keys that are not parked any more because of it.
-func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
+// resolve applies a resolution, and returns the keys that it unparks.
+func (s *state) resolve(r *Resolution, now time.Time) (unparked []Address) {
 	for _, id := range r.Letters {
 		s.resolved[id] = true
 		address, open := s.open[id]
@@ -78,7 +78,7 @@ func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
 		k := s.keys[address]
 		delete(k.open, id)
 		if r.Hold {
-			k.hold, k.asked = now.Add(holdFor), false
+			k.holdUntil, k.waited = now.Add(holdFor), false
 		}
 		if len(k.open) == 0 {
 			delete(s.keys, address)
@@ -88,12 +88,12 @@ func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
 	return unparked
 }
 
-// isKept reports whether the letter of a row of this source is in the topic already.
+// isKept reports whether the topic has the dead letter of a row that is read again.
 func (s *state) isKept(id ID, p position) bool {
 	return !s.newest.before(p) && s.kept[id]
 }
 
-// follows reports whether a row is behind an open letter of its key; else it was published before.
+// follows reports whether a row is later than an open dead letter of its key.
 func (s *state) follows(a Address, p position) bool {
 	k := s.keys[a]
 	if k == nil {
@@ -107,20 +107,20 @@ func (s *state) follows(a Address, p position) bool {
 	return false
 }
 
-// holds reports whether a row of a parked key has to wait: once for each resolution with Hold.
-func (s *state) holds(a Address, now time.Time) bool {
+// startWait reports whether a row of a parked key has to wait: once for each resolution with Hold.
+func (s *state) startWait(a Address, now time.Time) bool {
 	k := s.keys[a]
-	if k == nil || k.asked || !now.Before(k.hold) {
+	if k == nil || k.waited || !now.Before(k.holdUntil) {
 		return false
 	}
-	k.asked = true
+	k.waited = true
 	return true
 }
 
-// held is for how long a row of the key still has to wait; zero or less: no longer.
-func (s *state) held(a Address, now time.Time) time.Duration {
+// waitLeft returns how long a row of the key still has to wait; zero or less: no longer.
+func (s *state) waitLeft(a Address, now time.Time) time.Duration {
 	if k := s.keys[a]; k != nil {
-		return k.hold.Sub(now)
+		return k.holdUntil.Sub(now)
 	}
 	return 0
 }

@@ -37,28 +37,28 @@ func resolved(hold bool, letters ...*Letter) *Resolution {
 func TestState_EveryRowFollowsALetterOfAnotherSource(t *testing.T) {
 	s := newState(ours, 0)
 	foreign, own := parking(theirs, position{900, 3}), parking(ours, position{100, 0})
-	s.letter(foreign)
+	s.addLetter(foreign)
 	require.True(t, s.follows(ordersK, position{0, 1}), "behind nothing that this source knows")
 	require.False(t, s.follows(Address{"orders", "other"}, position{1000, 0}))
 	require.False(t, s.isKept(foreign.ID, foreign.position), "it is no row of this source")
 
-	s.letter(own)
-	require.Empty(t, s.resolution(resolved(false, foreign), start), "one is still open")
+	s.addLetter(own)
+	require.Empty(t, s.resolve(resolved(false, foreign), start), "one is still open")
 	require.False(t, s.follows(ordersK, position{99, 9}), "published before its key was parked")
 	require.True(t, s.follows(ordersK, position{100, 1}))
-	require.Equal(t, []Address{ordersK}, s.resolution(resolved(false, own), start))
+	require.Equal(t, []Address{ordersK}, s.resolve(resolved(false, own), start))
 	require.False(t, s.follows(ordersK, position{100, 1}))
 }
 
 func TestState_ALetterReadBehindItsResolutionParksNothing(t *testing.T) {
 	s := newState(ours, 50)
 	l, next := parking(ours, position{100, 0}), parking(ours, position{101, 0})
-	require.Empty(t, s.resolution(resolved(false, l), start))
-	s.letter(l)
+	require.Empty(t, s.resolve(resolved(false, l), start))
+	s.addLetter(l)
 	require.Empty(t, s.keys)
 	require.True(t, s.isKept(l.ID, l.position), "it is in the topic all the same")
-	s.letter(next)
-	require.Equal(t, []Address{ordersK}, s.resolution(resolved(false, next), start), "nothing else is open")
+	s.addLetter(next)
+	require.Equal(t, []Address{ordersK}, s.resolve(resolved(false, next), start), "nothing else is open")
 }
 
 // The first of the letters with one ID counts, also when the configuration has changed and the second goes elsewhere.
@@ -67,11 +67,11 @@ func TestState_ALetterReadTwiceIsResolvedOnce(t *testing.T) {
 	l := parking(ours, position{100, 0})
 	again := *l
 	again.Topic = "payments"
-	s.letter(l)
-	s.letter(&again)
+	s.addLetter(l)
+	s.addLetter(&again)
 	require.True(t, s.follows(ordersK, position{101, 0}))
 	require.False(t, s.follows(Address{"payments", "k"}, position{101, 0}))
-	require.Equal(t, []Address{ordersK}, s.resolution(resolved(false, l), start))
+	require.Equal(t, []Address{ordersK}, s.resolve(resolved(false, l), start))
 	require.Empty(t, s.keys)
 	require.Empty(t, s.open)
 }
@@ -80,7 +80,7 @@ func TestState_KeepsTheLettersThatRowsCanMeetAgain(t *testing.T) {
 	s := newState(ours, 100)
 	before, at, behind := parking(ours, position{99, 9}), parking(ours, position{100, 0}), parking(ours, position{101, 5})
 	for _, l := range []*Letter{behind, at, before} { // as two partitions of the topic may bring them
-		s.letter(l)
+		s.addLetter(l)
 	}
 	for _, l := range []*Letter{at, behind} {
 		require.True(t, s.isKept(l.ID, l.position))
@@ -88,9 +88,9 @@ func TestState_KeepsTheLettersThatRowsCanMeetAgain(t *testing.T) {
 	require.False(t, s.isKept(before.ID, before.position), "its transaction is not read again")
 	require.False(t, s.isKept(parking(ours, position{101, 4}).ID, position{101, 4}), "a row of the same transaction without a letter")
 
-	s.begun()
+	s.loaded()
 	later := parking(ours, position{200, 0})
-	s.letter(later)
+	s.addLetter(later)
 	require.False(t, s.isKept(later.ID, later.position), "no row of this session comes twice, so that its letters take no memory")
 	require.True(t, s.isKept(behind.ID, behind.position))
 }
@@ -99,25 +99,25 @@ func TestState_ARowWaitsOnceForEachResolutionThatAsksForIt(t *testing.T) {
 	s := newState(ours, 0)
 	one, two, three := parking(ours, position{100, 0}), parking(ours, position{100, 1}), parking(ours, position{100, 2})
 	for _, l := range []*Letter{one, two, three} {
-		s.letter(l)
+		s.addLetter(l)
 	}
-	require.False(t, s.holds(ordersK, start), "nobody has asked")
-	require.Empty(t, s.resolution(resolved(false, one), start))
-	require.False(t, s.holds(ordersK, start), "it did not ask")
-	require.Empty(t, s.resolution(resolved(true, two), start))
-	require.True(t, s.holds(ordersK, start))
-	require.False(t, s.holds(ordersK, start), "told already")
-	require.Equal(t, holdFor, s.held(ordersK, start))
-	require.Zero(t, s.held(ordersK, start.Add(holdFor)))
+	require.False(t, s.startWait(ordersK, start), "nobody has asked")
+	require.Empty(t, s.resolve(resolved(false, one), start))
+	require.False(t, s.startWait(ordersK, start), "it did not ask")
+	require.Empty(t, s.resolve(resolved(true, two), start))
+	require.True(t, s.startWait(ordersK, start))
+	require.False(t, s.startWait(ordersK, start), "told already")
+	require.Equal(t, holdFor, s.waitLeft(ordersK, start))
+	require.Zero(t, s.waitLeft(ordersK, start.Add(holdFor)))
 
 	four := parking(ours, position{100, 3})
-	s.letter(four)
-	require.Empty(t, s.resolution(resolved(true, three), start))
-	require.False(t, s.holds(ordersK, start.Add(holdFor)), "too late for it")
-	require.True(t, s.holds(ordersK, start), "asked again")
-	require.Equal(t, []Address{ordersK}, s.resolution(resolved(true, four), start))
-	require.False(t, s.holds(ordersK, start), "the key is free")
-	require.Zero(t, s.held(ordersK, start))
+	s.addLetter(four)
+	require.Empty(t, s.resolve(resolved(true, three), start))
+	require.False(t, s.startWait(ordersK, start.Add(holdFor)), "too late for it")
+	require.True(t, s.startWait(ordersK, start), "asked again")
+	require.Equal(t, []Address{ordersK}, s.resolve(resolved(true, four), start))
+	require.False(t, s.startWait(ordersK, start), "the key is free")
+	require.Zero(t, s.waitLeft(ordersK, start))
 }
 
 // openAs opens a keeper for another source than the one of openTracker, which knows the key of rows that could not be routed.

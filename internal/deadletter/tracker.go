@@ -19,134 +19,133 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Store reads and writes the dead-letter topic. Its methods, but Close, belong to one goroutine.
+// Store reads and writes the dead-letter topic. All methods but Close are for one goroutine.
 type Store interface {
-	// Read hands over the records from where the last Read ended up to the end of the topic, those
-	// of transactions once they are committed. If there are none it waits for some, up to wait.
-	// Topic, Partition, Key, Value, Headers and Timestamp are set.
+	// Read calls each for the records between the end of the last Read and that of the topic, for
+	// those of a transaction once it is committed. Without records it waits for some, up to wait.
+	// Of m, Topic, Partition, Key, Value, Headers and Timestamp are set.
 	Read(ctx context.Context, wait time.Duration, each func(m *sink.Message, offset int64)) error
-	// Get reads one record again; nil if it is gone.
+	// Get reads one record; nil if it was deleted.
 	Get(ctx context.Context, partition int32, offset int64) (*sink.Message, error)
 	// Append writes messages, all or none, and returns when they are durable.
 	Append(ctx context.Context, ms []*sink.Message) error
-	// Limit is the largest record that the topic takes, in bytes.
+	// Limit returns the largest size of a record of the topic, in bytes.
 	Limit() int
 	Close()
 }
 
-// Options say what a Tracker works with.
+// Options configure a Tracker.
 type Options struct {
 	Topic     string
 	Store     Store // closed by the Tracker
 	Source    sink.Source
 	Confirmed pglogrepl.LSN // where the session begins
-	// Address finds where a row belongs that could not be routed, if possible. May be nil.
+	// Address returns topic and key of a row that could not be routed, if known. May be nil.
 	Address func(ev *replication.Event) (topic string, key []byte, ok bool)
 	Metrics *metrics.Set
 	Log     zerolog.Logger
 }
 
 const (
-	// followWait is how long one question for new records waits. It does not delay them.
-	followWait = 5 * time.Second
-	// followPause is between two questions when the first has failed.
-	followPause = time.Second
+	// pollWait is how long one read waits for new records. It returns with the first.
+	pollWait = 5 * time.Second
+	// pollPause is the pause after a read that failed.
+	pollPause = time.Second
 )
 
-// Tracker is the Handler of a session: it follows the dead-letter topic.
+// Tracker is the Handler of a session. It polls the dead-letter topic.
 type Tracker struct {
 	opts   Options
 	writer writer
 
-	// Of state, so that a row costs no lock while no key is parked.
+	// Copies from state: while no key is parked, a row takes no lock.
 	parked atomic.Int64  // keys
-	kept   atomic.Uint64 // LSN of the newest letter whose row may be read again; 0: none
+	kept   atomic.Uint64 // LSN of the newest dead letter whose row may be read again; 0: none
 
 	stop  context.CancelFunc
-	ended chan struct{} // closed when follow has returned
+	ended chan struct{} // closed when poll has returned
 
-	mu    sync.Mutex // guards what follows
-	state *state
-	moved chan struct{} // closed and replaced with every resolution
+	mu       sync.Mutex // guards the rest
+	state    *state
+	resolved chan struct{} // closed and replaced at each resolution
 }
 
 var _ Handler = (*Tracker)(nil)
 
-// Open reads the topic to its end, and follows it until Close. It closes the Store on an error.
+// Open reads the topic to its end, and polls it until Close. On an error it closes the Store.
 func Open(ctx context.Context, o Options) (*Tracker, error) {
 	t := &Tracker{
 		opts: o,
 		writer: writer{topic: o.Topic, source: o.Source.Header(), limit: o.Store.Limit(),
 			now: time.Now},
-		state: newState(o.Source.Header(), o.Confirmed), moved: make(chan struct{}),
+		state: newState(o.Source.Header(), o.Confirmed), resolved: make(chan struct{}),
 		ended: make(chan struct{}),
 	}
 	began, n := time.Now(), 0
 	err := o.Store.Read(ctx, 0, func(m *sink.Message, offset int64) {
 		n++
-		t.take(m, offset)
+		t.apply(m, offset)
 	})
 	if err != nil {
 		o.Store.Close()
 		return nil, fmt.Errorf("read the dead letters in topic %q: %w", o.Topic, err)
 	}
 	t.countLocked()
-	t.state.begun()
+	t.state.loaded()
 	if parked := t.parked.Load(); parked > 0 {
 		o.Log.Warn().Int64("parked_keys", parked).Int("letters", len(t.state.open)).
-			Msg("keys are parked: their rows go to the dead-letter topic until it is redriven")
+			Msg("keys are parked: their rows go to the dead-letter topic until they are redriven")
 	}
 	o.Log.Debug().Int("records", n).Float64("duration", time.Since(began).Seconds()).
 		Msg("dead letters read")
-	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	polling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	t.stop = stop
-	go t.follow(following) // ends with Close, which waits
+	go t.poll(polling) // Close ends it and waits for it
 	return t, nil
 }
 
-// take applies a record that was read.
-func (t *Tracker) take(m *sink.Message, offset int64) (unparked []Address) {
+// apply applies a record to the state, and returns the keys that it unparks.
+func (t *Tracker) apply(m *sink.Message, offset int64) (unparked []Address) {
 	e, err := parse(m, offset)
-	// not the relay's: to stop for it would let every writer of the topic stop the relay
-	if err != nil {
+	if err != nil { // not fatal, or any writer of the topic could stop the relay
 		t.opts.Log.Error().Err(err).Str("topic", t.opts.Topic).
-			Msg("record in the dead-letter topic cannot be read; left out")
+			Msg("record in the dead-letter topic cannot be read; skipped")
 		return nil
 	}
 	switch {
 	case e.letter != nil:
-		t.state.letter(e.letter)
+		t.state.addLetter(e.letter)
 	case e.resolution != nil:
-		unparked = t.state.resolution(e.resolution, time.Now())
-		close(t.moved)
-		t.moved = make(chan struct{})
+		unparked = t.state.resolve(e.resolution, time.Now())
+		close(t.resolved)
+		t.resolved = make(chan struct{})
 	}
 	return unparked
 }
 
-// countLocked updates what is read without the lock.
+// countLocked updates the copies from state and the metric.
 func (t *Tracker) countLocked() {
 	t.parked.Store(int64(len(t.state.keys)))
 	t.kept.Store(uint64(t.state.newest.lsn))
 	t.opts.Metrics.ParkedKeys.Set(float64(len(t.state.keys)))
 }
 
-// follow reads what others write, and writes which keys are no longer parked.
-func (t *Tracker) follow(ctx context.Context) {
+// poll applies new records until ctx ends, and writes unparked for each key that they unpark.
+func (t *Tracker) poll(ctx context.Context) {
 	defer close(t.ended)
 	for ctx.Err() == nil {
-		var released []*sink.Message
-		err := t.opts.Store.Read(ctx, followWait, func(m *sink.Message, offset int64) {
+		var unparked []*sink.Message
+		err := t.opts.Store.Read(ctx, pollWait, func(m *sink.Message, offset int64) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			for _, a := range t.take(m, offset) {
-				released = append(released, t.unparked(a))
+			for _, a := range t.apply(m, offset) {
+				unparked = append(unparked, t.unparkedRecord(a))
 			}
 			t.countLocked()
 		})
-		if len(released) > 0 {
-			// only a redrive waits for it, and not for ever
-			if err := t.opts.Store.Append(ctx, released); err != nil && ctx.Err() == nil {
+		if len(unparked) > 0 {
+			// Only a redrive waits for it, up to Redriver.Wait.
+			if err := t.opts.Store.Append(ctx, unparked); err != nil && ctx.Err() == nil {
 				t.opts.Log.Warn().Err(err).Msg("unparked record not written; rows of these " +
 					"keys are published nevertheless")
 			}
@@ -155,19 +154,19 @@ func (t *Tracker) follow(ctx context.Context) {
 			continue
 		}
 		t.opts.Log.Warn().Err(err).Str("topic", t.opts.Topic).
-			Msg("dead letters not followed; parked keys stay parked until that works")
+			Msg("dead-letter topic not read; parked keys stay parked until it can be read")
 		select {
-		case <-time.After(followPause):
+		case <-time.After(pollPause):
 		case <-ctx.Done():
 		}
 	}
 }
 
-func (t *Tracker) unparked(a Address) *sink.Message {
+func (t *Tracker) unparkedRecord(a Address) *sink.Message {
 	t.opts.Log.Info().Str("topic", a.Topic).Msg("key is no longer parked")
 	value, err := json.Marshal(Unparked{Topic: a.Topic, Key: []byte(a.Key), At: time.Now().UTC()})
 	if err != nil {
-		panic(err) // there is nothing in it that JSON lacks
+		panic(err) // cannot happen: strings, bytes and a time
 	}
 	return &sink.Message{
 		Topic: t.opts.Topic, Partition: sink.ByKey, Key: []byte(a.Key), Value: value,
@@ -179,7 +178,7 @@ func (t *Tracker) unparked(a Address) *sink.Message {
 func (t *Tracker) DeadLetter(p Poison) (*sink.Message, error) {
 	r := newRow(t.writer.source, p.Event, p.Message)
 	if p.Message == nil {
-		// The id by the column that the router takes, not by the first of the primary key.
+		// The router's id column, not the first column of the primary key.
 		if refused, ok := errors.AsType[*router.RowError](p.Err); ok && refused.EventID != "" &&
 			len(refused.EventID) <= maxKeyColumn {
 			r.origin.EventID = refused.EventID
@@ -198,20 +197,20 @@ func (t *Tracker) DeadLetter(p Poison) (*sink.Message, error) {
 	known := r.Key != nil && r.Topic != ""
 	if p.Policy == DeadLetterKey && !known {
 		t.opts.Log.Warn().Str("cause", string(p.Cause)).Stringer("position", r.position).
-			Msg("key of a dead letter is not known, so it is not parked: later rows of it are " +
-				"published")
+			Msg("key of a dead letter is unknown, so it is not parked: later rows of the key " +
+				"are published")
 	}
 	return t.writeLocked(r, p,
 		known && (p.Policy == DeadLetterKey || t.state.keys[r.Address()] != nil))
 }
 
-// writeLocked makes the record and applies it.
+// writeLocked makes the record of a dead letter and applies it to the state.
 func (t *Tracker) writeLocked(r *row, p Poison, parks bool) (*sink.Message, error) {
 	m, err := t.writer.letter(r, p, parks)
 	if err != nil {
 		return nil, err
 	}
-	t.state.letter(&r.Letter)
+	t.state.addLetter(&r.Letter)
 	t.countLocked()
 	return m, nil
 }
@@ -229,7 +228,7 @@ func (t *Tracker) Follow(ev *replication.Event, m *sink.Message) (*sink.Message,
 		return nil, ErrKept
 	case r.Key == nil || !t.state.follows(r.Address(), r.position):
 		return nil, nil
-	case t.state.holds(r.Address(), t.writer.now()):
+	case t.state.startWait(r.Address(), t.writer.now()):
 		return nil, ErrHold
 	}
 	return t.writeLocked(r, Poison{Cause: Parked, Reason: string(Parked)}, true)
@@ -240,13 +239,13 @@ func (t *Tracker) Wait(ctx context.Context, m *sink.Message) error {
 	at := Address{m.Topic, string(m.Key)}
 	for {
 		t.mu.Lock()
-		left, moved := t.state.held(at, t.writer.now()), t.moved
+		left, resolved := t.state.waitLeft(at, t.writer.now()), t.resolved
 		t.mu.Unlock()
 		if left <= 0 {
 			return nil
 		}
 		select {
-		case <-moved:
+		case <-resolved:
 		case <-time.After(left):
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -254,7 +253,7 @@ func (t *Tracker) Wait(ctx context.Context, m *sink.Message) error {
 	}
 }
 
-// Close ends the goroutine and closes the Store.
+// Close implements Handler. It closes the Store.
 func (t *Tracker) Close() {
 	t.stop()
 	<-t.ended

@@ -32,7 +32,7 @@ func TestKeeper_ARowWaitsForTheResolutionOfItsOwnKey(t *testing.T) {
 	letters := parked(t, c, tracker, "k", "other")
 	looked := make(chan struct{}, 100)
 	tracker.mu.Lock()
-	tracker.state.keys[ordersK].hold = time.Now().Add(time.Hour) // longer than the test
+	tracker.state.keys[ordersK].holdUntil = time.Now().Add(time.Hour) // longer than the test
 	tracker.writer.now = func() time.Time { looked <- struct{}{}; return time.Now() }
 	tracker.mu.Unlock()
 

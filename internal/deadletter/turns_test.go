@@ -40,6 +40,6 @@ func TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(10 * time.Minute)
 		k.Close()
-		require.InDelta(t, float64(10*time.Minute/followPause), float64(len(store.reads)), 3)
+		require.InDelta(t, float64(10*time.Minute/pollPause), float64(len(store.reads)), 3)
 	})
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// runningLogged is how often the background writer logs the running transactions. restart_lsn
-// advances only then, so a younger transaction blocks nothing.
+// runningLogged is the interval in which the background writer logs the running transactions.
+// restart_lsn advances only then, so a younger transaction does not block it.
 const runningLogged = 15 * time.Second
 
-// findTransactions is what to type if the blocking transaction is not known.
+// findTransactions is SQL that shows transactions that may block restart_lsn.
 const findTransactions = "SELECT pid, xact_start, usename, application_name FROM " +
 	"pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;"
 
-// blockedMore reports whether more WAL is kept in front of the confirmed position than behind it.
+// blockedMore reports whether more WAL is kept before the confirmed position than after it.
 func (f *facts) blockedMore() bool {
-	lag := known(f.slot.LagBytes)
-	return f.slot.LagBytes != nil && known(f.slot.RetainedBytes)-lag > lag
+	lag := orZero(f.slot.LagBytes)
+	return f.slot.LagBytes != nil && orZero(f.slot.RetainedBytes)-lag > lag
 }
 
-// blocker is the oldest transaction that blocks restart_lsn, if it is old enough for that.
+// blocker returns the oldest transaction that blocks restart_lsn, if it is old enough to block it.
 func (f *facts) blocker() (monitor.Blocker, bool) {
 	for _, h := range f.Observation.Blockers {
 		if h.Restart && f.age(h) > min(runningLogged, f.Config.HeldWarning) {
@@ -40,8 +40,8 @@ func (f *facts) age(h monitor.Blocker) time.Duration {
 	return f.serverTime.Sub(h.Since)
 }
 
-// blocking is the cause of a blocking transaction. Names and gids that a user chose lose their
-// control characters.
+// blocking returns the cause for a blocking transaction. Names and gids are those of users: they
+// lose their control characters.
 func (f *facts) blocking(h monitor.Blocker) cause {
 	age, c := Duration(f.age(h)), cause{since: h.Since}
 	switch {
@@ -74,7 +74,7 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 	return c
 }
 
-// details are the known attributes of a blocking transaction, in brackets.
+// details returns the known attributes of a blocking transaction in parentheses.
 func details(application string, h monitor.Blocker) string {
 	var parts []string
 	for _, p := range []struct{ label, value string }{

@@ -10,40 +10,40 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// keepsUp is the most WAL between confirmed_flush_lsn and the server while a relay keeps up: one
+// keepsUp bounds the WAL between confirmed_flush_lsn and the server while a relay keeps up: one
 // segment.
 const keepsUp = 16 << 20
 
-// unknownCause is the name of a cause that is not found.
+// unknownCause is the name of a cause that was not found.
 const unknownCause = "not known"
 
-// cause is what a condition is because of.
+// cause is the cause of a condition.
 type cause struct {
-	name    string // in a few words; empty: there is no cause
-	because string // a clause
-	fix     string // what to type to end it; empty: there is nothing to type
+	name    string // short; empty: there is no cause
+	because string // the explanation, as a clause
+	fix     string // a command that ends the cause; empty: none
 	since   time.Time
 }
 
-// condition is the condition that the cause alone makes.
-func (c cause) condition(s Severity, notifiedAfter time.Duration) Condition {
+// condition returns a condition with this cause as its reason.
+func (c cause) condition(s Severity, notifyAfter time.Duration) Condition {
 	return Condition{Severity: s, Reason: c.because, Next: c.fix, Cause: c.name, Since: c.since,
-		For: notifiedAfter}
+		For: notifyAfter}
 }
 
-// because makes a cause without a fix.
+// because returns a cause without a fix.
 func because(name, format string, args ...any) cause {
 	return cause{name: name, because: fmt.Sprintf(format, args...)}
 }
 
-// findCause finds why WAL is kept for the slot: positions are not confirmed, or they are, and an
-// open transaction blocks restart_lsn behind them. The one that keeps more is the cause.
+// findCause returns why WAL is kept for the slot. Either positions are not confirmed, or an open
+// transaction blocks restart_lsn before the confirmed position: what keeps more WAL is the cause.
 func (f *facts) findCause() cause {
 	session := f.session()
 	blocker, blocked := f.blocker()
 	if blocked && f.blockedMore() {
 		c := f.blocking(blocker)
-		if session.name != "" && f.idle() { // restart_lsn does not move when the transaction ends either
+		if session.name != "" && f.idle() { // its end alone does not advance restart_lsn
 			c.because += ", and " + session.because
 		}
 		return c
@@ -66,8 +66,8 @@ func (f *facts) findCause() cause {
 	return f.backlog()
 }
 
-// idle reports that no session is open, so nothing is confirmed. A relay that stands by, or does
-// not answer, has no data about the session of another process.
+// idle reports whether no session is open, so that no position is confirmed. A standby, or a relay
+// that does not answer, has no data about the session of another process.
 func (f *facts) idle() bool {
 	switch f.Relay.Phase {
 	case relay.Starting, relay.Snapshotting, relay.Paused, relay.BackingOff, relay.Halted,
@@ -79,7 +79,7 @@ func (f *facts) idle() bool {
 	return false
 }
 
-// session is why the relay itself confirms nothing. Empty: it streams.
+// session returns why the relay confirms no position. Empty: it is streaming.
 func (f *facts) session() cause {
 	r := f.Relay
 	switch r.Phase {
@@ -108,14 +108,14 @@ func (f *facts) session() cause {
 	return cause{}
 }
 
-// reader is another process that reads the slot.
+// reader returns the cause while another process reads the slot.
 func (f *facts) reader() cause {
 	name := fmt.Sprintf("process %d", f.slot.ActivePID)
 	return because(name, "%s of the database reads the slot, and its relay does not answer here",
 		name)
 }
 
-// pause is the cause while the relay is paused.
+// pause returns the cause while the relay is paused.
 func (f *facts) pause() cause {
 	p := f.Relay.Paused
 	since := p.Since
@@ -134,7 +134,7 @@ func (f *facts) pause() cause {
 	return cause{"paused relay", text, "postrider resume", since}
 }
 
-// failed names what ended the session, by its reason.
+// failed returns the name of what ended the session.
 func (f *facts) failed() string {
 	reason := f.Relay.Reason
 	switch {
@@ -160,7 +160,7 @@ func sinkFailed(reason string) bool {
 	return reason == "broker" || strings.HasPrefix(reason, "broker_")
 }
 
-// silence is a sink that acknowledges nothing. Call it only while sinkSilent is positive.
+// silence returns the cause while the sink acknowledges nothing: sinkSilent is positive.
 func (f *facts) silence() cause {
 	c := because(f.sink(), "%s has acknowledged nothing for %s, with %d messages in flight",
 		f.sink(), Duration(f.Now.Sub(f.Relay.WaitingSince)), f.Relay.InFlight)
@@ -170,9 +170,9 @@ func (f *facts) silence() cause {
 
 func (f *facts) sink() string { return cmp.Or(f.Sink, "the broker") }
 
-// backlog is the cause where the relay streams and nothing blocks it: it is behind, or keeps up.
+// backlog returns the cause while the relay streams and nothing blocks it: it lags or keeps up.
 func (f *facts) backlog() cause {
-	lag, rates := known(f.slot.LagBytes), f.Observation.Rates
+	lag, rates := orZero(f.slot.LagBytes), f.Observation.Rates
 	switch {
 	case lag <= keepsUp:
 		return because(unknownCause,
@@ -184,8 +184,8 @@ func (f *facts) backlog() cause {
 	return because("backlog", "the relay is catching up with a backlog of %s", Bytes(lag))
 }
 
-// known is a value, or zero if it is not known.
-func known(v *int64) int64 {
+// orZero returns a value, or zero if it is unknown.
+func orZero(v *int64) int64 {
 	if v == nil {
 		return 0
 	}

@@ -15,7 +15,7 @@ type Config struct {
 	// Bytes: from confirmed_flush_lsn to the server, and kept for the slot.
 	LagWarning      int64 `toml:"lag_warning,size"`
 	RetainedWarning int64 `toml:"retained_warning,size"`
-	// Part of the limit that is left, 0 to 1.
+	// Part of max_slot_wal_keep_size that is left, 0 to 1.
 	SafeWarning  float64 `toml:"safe_warning"`
 	SafeCritical float64 `toml:"safe_critical"`
 	// Time until the slot is lost, or the disk full.
@@ -29,7 +29,7 @@ type Config struct {
 	// Transactions.
 	XminAgeWarning  int64 `toml:"catalog_xmin_warning"`
 	XminAgeCritical int64 `toml:"catalog_xmin_critical"`
-	// Skew is between the server's clock and ours; OtherRetained are bytes kept for an inactive slot.
+	// Skew of the server's clock, and bytes that are kept for an inactive slot.
 	SkewWarning   time.Duration `toml:"clock_skew_warning"`
 	OtherRetained int64         `toml:"other_slot_warning,size"`
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// judgeTimeToLoss: at the present rates the limit is reached soon.
+// judgeTimeToLoss: at the present rates the slot can soon be lost.
 func judgeTimeToLoss(f *facts) Condition {
 	c, about := f.forecast(f.Observation.Forecast.Loss)
 	if c.Severity == "" {
@@ -21,8 +21,8 @@ func judgeTimeToLoss(f *facts) Condition {
 	return c
 }
 
-// judgeTimeToDiskFull: at the present rates the volume is full soon. The cause is the slot that
-// keeps the most WAL, ours or another.
+// judgeTimeToDiskFull: at the present rates the volume is full soon. The cause is that of the slot
+// that keeps the most WAL, the relay's or another.
 func judgeTimeToDiskFull(f *facts) Condition {
 	c, about := f.forecast(f.Observation.Forecast.DiskFull)
 	if c.Severity == "" {
@@ -40,8 +40,8 @@ func judgeTimeToDiskFull(f *facts) Condition {
 	return c
 }
 
-// forecast returns a condition with the severity of an estimate and its assumption as end of the
-// Reason, and the estimate as text. The estimate counts from the observation, however old that is.
+// forecast returns a condition with the severity of an estimate, and its assumption as the end of
+// Reason; about is the estimate as text. The estimate counts from the time of the observation.
 func (f *facts) forecast(e monitor.Estimate) (c Condition, about string) {
 	if e.Seconds == nil {
 		return Condition{}, ""
@@ -72,7 +72,7 @@ func (f *facts) forecast(e monitor.Estimate) (c Condition, about string) {
 	return c, about
 }
 
-// seconds64 converts without overflow.
+// seconds64 converts seconds to a duration without overflow.
 func seconds64(seconds float64) time.Duration {
 	return time.Duration(min(max(seconds, -1e9), 1e9) * float64(time.Second))
 }

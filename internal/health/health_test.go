@@ -173,7 +173,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 				s.PublicationOK = new(false)
 			}),
 			verdict(
-				PublicationBroken, "failing", "the publication does not bring every row",
+				PublicationBroken, "failing", "the publication does not publish every row",
 				"rows inserted meanwhile are not in the stream, and do not come once it is repaired",
 				"postrider check",
 			),

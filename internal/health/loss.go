@@ -10,9 +10,9 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// raiseLimit is what to type where nothing to type ends the cause. The limit protects the disk for
-// every database of the server: it is raised only within the free space of the volume, after a
-// look at that where it is not known, and never removed.
+// raiseLimit returns SQL that raises the limit, for a cause without a fix. The limit protects the
+// disk of all databases: it is never removed, and raised only within the free space of the volume.
+// If that is unknown, the operator has to check it first.
 func (f *facts) raiseLimit() string {
 	if f.cause.name == unknownCause {
 		return findTransactions
@@ -40,7 +40,7 @@ const lostByThen = "what has not been delivered by then is lost with it; "
 
 const recoverLost = `postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`
 
-// recoverLost is the hint of the relay itself, or of one that was started now.
+// recoverLost returns the hint of the relay, or of one that was started now.
 func (f *facts) recoverLost() string {
 	switch {
 	case f.StartError.Lost && f.StartError.Next != "":
@@ -51,7 +51,7 @@ func (f *facts) recoverLost() string {
 	return recoverLost
 }
 
-// judgeLost: WAL that was not delivered is gone.
+// judgeLost: the server has removed WAL that was not delivered.
 func judgeLost(f *facts) Condition {
 	s := f.slot
 	if !s.Lost() {
@@ -66,14 +66,14 @@ func judgeLost(f *facts) Condition {
 		Next:  f.recoverLost(),
 		Cause: f.invalidatedBy(),
 	}
-	// A relay may have halted or ended because the slot is lost: that is not the cause.
+	// A relay that has halted or stopped may be the consequence, not the cause.
 	if f.Relay.Phase == relay.Paused || f.Relay.Phase == relay.BackingOff {
 		c.Cause, c.Reason = f.cause.name, c.Reason+"; "+f.cause.because
 	}
 	return c
 }
 
-// invalidatedBy names why the server invalidated the slot.
+// invalidatedBy returns the setting, or the event, that invalidated the slot.
 func (f *facts) invalidatedBy() string {
 	switch reason := f.slot.InvalidationReason; {
 	case reason == "idle_timeout":
@@ -86,7 +86,7 @@ func (f *facts) invalidatedBy() string {
 	return "max_slot_wal_keep_size"
 }
 
-// judgeNearLoss: the limit is near, or passed, and the next checkpoint can invalidate the slot.
+// judgeNearLoss: the limit is near or exceeded. Then a checkpoint can invalidate the slot.
 func judgeNearLoss(f *facts) Condition {
 	s := f.slot
 	left, known := f.safePart()
@@ -99,7 +99,7 @@ func judgeNearLoss(f *facts) Condition {
 	case known && left < f.Config.SafeCritical:
 		c.Reason = f.nearText(left)
 	case known && left < f.Config.SafeWarning && (f.Observation.Forecast.Grows || !s.Active):
-		// Otherwise it is a step of restart_lsn.
+		// Without growth it is a step of restart_lsn.
 		c.Severity, c.For = Warning, 5*time.Minute
 		c.Reason = f.nearText(left)
 	default:
@@ -109,8 +109,8 @@ func judgeNearLoss(f *facts) Condition {
 	return c
 }
 
-// nearLoss reports that the slot can be lost, or the disk be full, before the search for a cause
-// can end.
+// nearLoss reports whether the slot can be lost, or the disk be full, before an operator can find
+// the cause.
 func (f *facts) nearLoss() bool {
 	left, known := f.safePart()
 	lost, _ := f.forecast(f.Observation.Forecast.Loss)
@@ -124,8 +124,8 @@ func (f *facts) nearText(left float64) string {
 		math.Floor(100*left), Bytes(*f.slot.SafeWALSize))
 }
 
-// safePart is how much of the limit is left, from 0 to 1. false: there is no limit, or it is not
-// known.
+// safePart returns how much of the limit is left, from 0 to 1. false: there is no limit, or it is
+// unknown.
 func (f *facts) safePart() (float64, bool) {
 	s := f.slot
 	if s.SafeWALSize == nil {
@@ -137,11 +137,11 @@ func (f *facts) safePart() (float64, bool) {
 	return 1, true
 }
 
-// LossLimit is how many bytes may be kept for the slot before it can be lost; zero: no limit, or
-// not known. The server removes whole segments, so more than max_slot_wal_keep_size can be left.
-// The limit is then the sum of what is left and what is kept, which both count from restart_lsn.
+// LossLimit returns how many bytes may be kept before the slot can be lost; zero: no limit, or
+// unknown. The server removes whole segments, so more than max_slot_wal_keep_size can be left.
+// Then the limit is the sum of what is left and what is kept: both count from restart_lsn.
 func LossLimit(o monitor.Observation) int64 {
-	limit := known(o.Limit.Effective)
+	limit := orZero(o.Limit.Effective)
 	if s := o.Slot; s.SafeWALSize != nil && s.RetainedBytes != nil &&
 		(limit == 0 || *s.SafeWALSize > limit) {
 		limit = max(limit, *s.SafeWALSize+*s.RetainedBytes)
@@ -149,7 +149,7 @@ func LossLimit(o monitor.Observation) int64 {
 	return limit
 }
 
-// judgeExtended: more WAL is kept than usual, which is the first sign of a problem.
+// judgeExtended: more WAL than max_wal_size is kept, which is the first sign of a problem.
 func judgeExtended(f *facts) Condition {
 	s := f.slot
 	if s.WALStatus != "extended" {
@@ -167,7 +167,7 @@ func judgeExtended(f *facts) Condition {
 
 func (f *facts) fixOr(next string) string { return cmp.Or(f.cause.fix, next) }
 
-// kept is the WAL that the slot keeps while nothing is confirmed.
+// kept returns the text about kept WAL while no position is confirmed.
 func (f *facts) kept() string {
 	s := f.slot
 	switch {
@@ -178,7 +178,7 @@ func (f *facts) kept() string {
 	}
 	text := fmt.Sprintf("%s is kept for slot %q, more with every write, until rows are confirmed "+
 		"again", Bytes(*s.RetainedBytes), s.Name)
-	if left := known(s.SafeWALSize); left > 0 {
+	if left := orZero(s.SafeWALSize); left > 0 {
 		text += fmt.Sprintf("; %s until the slot can be lost", Bytes(left))
 	}
 	return text

@@ -28,14 +28,12 @@ const (
 	SlotExtended      = "PostriderSlotExtended"
 )
 
-// rules find the conditions, in the order in which they count within a severity: what can lose
-// rows, then what keeps rows from being relayed, then what follows from that. A judge returns a
-// Condition without Severity if there is none. Those with live apply only for a slot that is not
-// lost. Judge fills in WAL and Next where a judge leaves them empty.
+// rules are in the order of precedence within a severity: loss of rows, then what stops the relay,
+// then the consequences.
 var rules = []struct {
 	name  string
-	judge func(*facts) Condition
-	live  bool
+	judge func(*facts) Condition // without Severity: none; Judge sets an empty WAL or Next
+	live  bool                   // applies only to a slot that is not lost
 }{
 	{SlotLost, judgeLost, false},
 	{SlotNearLoss, judgeNearLoss, true},
@@ -67,10 +65,10 @@ func Names() []string {
 	return names
 }
 
-// Runbook is the heading of a condition in docs/RUNBOOKS.md, as in a link behind the #.
+// Runbook returns the anchor of a condition in docs/RUNBOOKS.md.
 func Runbook(name string) string { return strings.ToLower(name) }
 
-// above is Critical or Warning for a value above a threshold, else empty.
+// above returns Critical or Warning for a value above that threshold, else nothing.
 func above[T cmp.Ordered](value, warning, critical T) Severity {
 	switch {
 	case value > critical:

@@ -11,34 +11,34 @@ import (
 
 // judgeOthers: another slot on the same disk is inactive and keeps much WAL.
 func judgeOthers(f *facts) Condition {
-	var dead []slot.Status
+	var inactive []slot.Status
 	for _, s := range f.Observation.Others {
-		// A copy on a standby is inactive until the failover, and follows the primary.
-		if !s.Active && !s.Synced && !s.Lost() && known(s.RetainedBytes) > f.Config.OtherRetained {
-			dead = append(dead, s)
+		// A synchronized slot on a standby is inactive until the failover.
+		if !s.Active && !s.Synced && !s.Lost() && orZero(s.RetainedBytes) > f.Config.OtherRetained {
+			inactive = append(inactive, s)
 		}
 	}
-	if len(dead) == 0 {
+	if len(inactive) == 0 {
 		return Condition{}
 	}
-	slices.SortStableFunc(dead, func(a, b slot.Status) int {
+	slices.SortStableFunc(inactive, func(a, b slot.Status) int {
 		return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes)
 	})
-	c := f.otherCause(dead[0]).condition(Warning, 5*time.Minute)
+	c := f.otherCause(inactive[0]).condition(Warning, 5*time.Minute)
 	c.WAL = fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every "+
-		"write, until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name)
-	for _, s := range dead[1:] {
+		"write, until it is read or dropped", Bytes(*inactive[0].RetainedBytes), inactive[0].Name)
+	for _, s := range inactive[1:] {
 		c.Cause += ", slot " + s.Name
 		c.Reason += fmt.Sprintf("; slot %q, too, keeps %s", s.Name, Bytes(*s.RetainedBytes))
 	}
 	return c
 }
 
-// largestOther is the other slot that keeps the most WAL, if that is more than ours keeps.
+// largestOther returns the other slot that keeps the most WAL, if that is more than the relay's.
 func (f *facts) largestOther() (largest slot.Status, found bool) {
-	most := known(f.slot.RetainedBytes)
+	most := orZero(f.slot.RetainedBytes)
 	for _, s := range f.Observation.Others {
-		if kept := known(s.RetainedBytes); kept > most && !s.Lost() {
+		if kept := orZero(s.RetainedBytes); kept > most && !s.Lost() {
 			largest, most, found = s, kept, true
 		}
 	}

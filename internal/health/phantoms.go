@@ -7,8 +7,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// phantomsReported is how long the condition holds: a failover is over in a moment, and what it
-// lost stays lost.
+// phantomsReported is how long the condition is present after the failover.
 const phantomsReported = 24 * time.Hour
 
 // judgePhantoms: consumers have events of transactions that a failover lost.

@@ -6,8 +6,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// judgePhase is the verdict of the phase alone. Halted, BackingOff, Paused and the lack of a relay
-// are conditions.
+// judgePhase returns the verdict of the phase alone. Halted, BackingOff, Paused and the lack of a
+// relay are conditions.
 func judgePhase(f *facts) Verdict {
 	r := f.Relay
 	v := Verdict{State: Degraded, WAL: f.kept(), Next: "postrider check"}

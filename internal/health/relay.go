@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// The session loop turns once a second, whatever database and broker do.
+	// loopHangs is long for the session loop, which runs once a second whatever happens.
 	loopHangs = time.Minute
-	// A healthy broker acknowledges within milliseconds; three seconds are a pause of its garbage
-	// collector, or the move of a leader.
+	// sinkSilent is long for a broker, which acknowledges within milliseconds. A garbage collection
+	// or an election takes up to three seconds.
 	sinkSilent = 3 * time.Second
-	// A first session opens within a second or two.
+	// startSlow is long for a first session, which opens within two seconds.
 	startSlow = 10 * time.Second
 )
 
-// judgeNotReady: nothing is relayed, and the relay is not paused.
+// judgeNotReady: no rows are relayed, and the relay is not paused.
 func judgeNotReady(f *facts) Condition {
 	r := f.Relay
 	c := Condition{Severity: Critical, Cause: f.session().name, Since: r.Since, For: time.Minute}
@@ -53,10 +53,10 @@ func judgeNotReady(f *facts) Condition {
 	return c
 }
 
-// start is what to type where no relay runs.
+// start returns the command to start a relay.
 func (f *facts) start() string {
 	switch {
-	case f.slot.Lost(): // a relay exits at once
+	case f.slot.Lost(): // a relay would exit at once
 		return f.recoverLost()
 	case f.StartError.Next != "":
 		return f.StartError.Next
@@ -68,7 +68,7 @@ func (f *facts) start() string {
 const keptElsewhere = "none beyond the usual: the process that holds the slot confirms what it " +
 	"publishes"
 
-// failure is why the last session ended, with the name of a sink that failed.
+// failure returns why the last session ended, with the name of a sink that failed.
 func (f *facts) failure() string {
 	r := f.Relay
 	if r.Error == "" {
@@ -87,7 +87,7 @@ func (f *facts) failure() string {
 	return f.Sink + ": " + r.Error
 }
 
-// judgeStuck: a session is open, and nothing moves.
+// judgeStuck: a session is open without progress.
 func judgeStuck(f *facts) Condition {
 	if f.hangs() {
 		c := f.hanging().condition(Critical, 0)
@@ -104,7 +104,7 @@ func (f *facts) hangs() bool {
 		r.Phase != relay.Stopped && r.Phase != relay.Halted
 }
 
-// hanging is the cause while hangs reports true.
+// hanging returns the cause while hangs reports true.
 func (f *facts) hanging() cause {
 	c := because("session loop", "the session loop has not run for %s",
 		Duration(f.Now.Sub(f.Relay.LastProgress)))
@@ -112,8 +112,8 @@ func (f *facts) hanging() cause {
 	return c
 }
 
-// sinkSilent is how long the sink has acknowledged nothing of what is in flight; zero: not long
-// enough.
+// sinkSilent returns for how long the sink has not acknowledged messages in flight; zero: not for
+// longer than the constant sinkSilent.
 func (f *facts) sinkSilent() time.Duration {
 	if f.Relay.WaitingSince.IsZero() || f.Relay.InFlight == 0 {
 		return 0
@@ -124,8 +124,8 @@ func (f *facts) sinkSilent() time.Duration {
 	return 0
 }
 
-// judgePaused: the relay is paused. It becomes as severe as the inactive slot, of which it is the
-// cause.
+// judgePaused: the relay is paused. It becomes critical when the slot is inactive for as long as
+// InactiveCritical.
 func judgePaused(f *facts) Condition {
 	if f.Relay.Phase != relay.Paused {
 		return Condition{}
@@ -140,13 +140,13 @@ func judgePaused(f *facts) Condition {
 	return c
 }
 
-// pausedStandby reports a pause during which another process reads the slot, as it did when the
+// pausedStandby reports whether a standby is paused: another process reads the slot, as when the
 // pause began.
 func (f *facts) pausedStandby() bool {
 	return f.Relay.Phase == relay.Paused && f.Relay.Paused.StoodBy && f.slot.Active
 }
 
-// judgeLag: consumers get events late, by the server's clock, which set the time of the commit.
+// judgeLag: consumers get events late. The server's clock counts, which set the commit times.
 func judgeLag(f *facts) Condition {
 	r := f.Relay
 	if r.OldestUnacked.IsZero() {

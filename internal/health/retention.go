@@ -25,16 +25,15 @@ func judgeInactive(f *facts) Condition {
 	}
 }
 
-// judgeHeld: an open transaction keeps WAL that the relay has confirmed, or will.
+// judgeHeld: an open transaction holds restart_lsn back, so that confirmed WAL is kept.
 func judgeHeld(f *facts) Condition {
 	s := f.slot
 	h, found := f.blocker()
 	if f.age(h) < (f.Observation.Distance.RestartStill - monitor.RestartStep).Duration() {
-		h, found = monitor.Blocker{}, false // restart_lsn stood still before it began
+		h, found = monitor.Blocker{}, false // restart_lsn has not moved since before it began
 	}
-	// A step of restart_lsn, or a bulk load while it runs, also keeps much for a while, and is no
-	// problem.
-	kept, lag := known(s.RetainedBytes), known(s.LagBytes)
+	// restart_lsn advances in steps, and a bulk load keeps much while it runs: neither is a problem.
+	kept, lag := orZero(s.RetainedBytes), orZero(s.LagBytes)
 	much := kept > f.Config.RetainedWarning && s.LagBytes != nil && lag < keepsUp &&
 		f.Observation.Forecast.Grows && !h.Works()
 	why := cause{name: unknownCause, fix: findTransactions}
@@ -63,9 +62,9 @@ func judgeHeld(f *facts) Condition {
 	return c
 }
 
-// judgeBacklog: the relay is far behind, or does not move.
+// judgeBacklog: the relay is far behind the server.
 func judgeBacklog(f *facts) Condition {
-	lag := known(f.slot.LagBytes)
+	lag := orZero(f.slot.LagBytes)
 	c := Condition{
 		Severity: above(lag, f.Config.LagWarning, math.MaxInt64), Cause: f.cause.name,
 		Reason: Bytes(lag) + " of WAL behind the server", For: 5 * time.Minute,
@@ -82,7 +81,7 @@ func judgeBacklog(f *facts) Condition {
 
 // judgeXminAge: VACUUM cannot clean the catalogs.
 func judgeXminAge(f *facts) Condition {
-	age, why := known(f.Observation.CatalogXminAge), f.xminCause()
+	age, why := orZero(f.Observation.CatalogXminAge), f.xminCause()
 	return Condition{
 		Severity: above(age, f.Config.XminAgeWarning, f.Config.XminAgeCritical),
 		Reason: fmt.Sprintf("slot %q keeps catalog rows that are %d transactions old: %s",
@@ -93,7 +92,7 @@ func judgeXminAge(f *facts) Condition {
 	}
 }
 
-// xminCause is why WAL is kept, unless a transaction blocks catalog_xmin alone.
+// xminCause returns f.cause, or the transaction that blocks catalog_xmin alone.
 func (f *facts) xminCause() cause {
 	if f.idle() {
 		return f.cause

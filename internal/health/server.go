@@ -11,20 +11,20 @@ import (
 
 const observationOld = time.Minute
 
-// judgePublication: the stream runs without some rows.
+// judgePublication: the publication does not have all rows, so the stream lacks some.
 func judgePublication(f *facts) Condition {
 	if ok := f.slot.PublicationOK; ok == nil || *ok {
 		return Condition{}
 	}
 	return Condition{
 		Severity: Critical,
-		Reason:   cmp.Or(f.slot.PublicationProblem, "the publication does not bring every row"),
+		Reason:   cmp.Or(f.slot.PublicationProblem, "the publication does not publish every row"),
 		WAL:      "rows inserted meanwhile are not in the stream, and do not come once it is repaired",
 		Next:     f.slot.PublicationFix, Cause: "publication",
 	}
 }
 
-// judgeStandby: the server waits for a synchronized standby and sends nothing.
+// judgeStandby: the server waits for a synchronized standby and sends no rows.
 func judgeStandby(f *facts) Condition {
 	why, waits := f.standbyWait()
 	if !waits {
@@ -33,8 +33,8 @@ func judgeStandby(f *facts) Condition {
 	return why.condition(Critical, 5*time.Minute)
 }
 
-// standbyWait names the slots of synchronized_standby_slots that do not confirm: until they do,
-// the server sends the relay nothing.
+// standbyWait returns a cause if slots of synchronized_standby_slots do not confirm. Meanwhile the
+// server sends no rows.
 func (f *facts) standbyWait() (c cause, waits bool) {
 	var names, states, others []string
 	missing := false
@@ -46,9 +46,9 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 		state := "is inactive"
 		switch {
 		case !s.Exists:
-			state, missing = "does not exist", true // it will not come back by itself
+			state, missing = "does not exist", true // waiting does not help
 		case s.WALStatus == "lost":
-			state, missing = "is lost", true // the standby takes another one
+			state, missing = "is lost", true // the standby needs a new slot
 		case !s.InactiveSince.IsZero():
 			state = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 		}
@@ -93,7 +93,7 @@ func judgeObservation(f *facts) Condition {
 	return c
 }
 
-// judgeClock: the times of the two machines differ.
+// judgeClock: the clocks of the two machines differ.
 func judgeClock(f *facts) Condition {
 	c := f.Observation.Clock
 	if c == nil || c.Skew.Duration().Abs()-c.Error.Duration() <= f.Config.SkewWarning {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Bytes writes a number of bytes for people: "0 B", "1.5 KiB", "-3.0 GiB".
+// Bytes formats a number of bytes for people: "0 B", "1.5 KiB", "-3.0 GiB".
 func Bytes(n int64) string {
 	if n < 0 {
-		if n == -n { // the least int64
+		if n == -n { // the lowest int64
 			return "-8.0 EiB"
 		}
 		return "-" + Bytes(-n)
@@ -23,8 +23,8 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, "KMGTPE"[unit])
 }
 
-// Duration writes a duration for people, in its two largest units: "12s", "3m12s", "5h2m", "4d7h";
-// below a second in milliseconds. A negative one, of two clocks that differ, is "0s".
+// Duration formats a duration for people in its two largest units: "12s", "3m12s", "5h2m", "4d7h";
+// below a second in milliseconds. A negative one, of clocks that differ, is "0s".
 func Duration(d time.Duration) string {
 	seconds := d / time.Second
 	switch {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// A condition with a For is logged only after it has held for loggedAfter: otherwise each session
-	// that ends would add two lines.
+	// loggedAfter is how long a condition with a For has to be present before it is logged. Without
+	// it, each session that ends would add two lines.
 	loggedAfter = 5 * time.Second
-	// A condition that comes back within overAfter is the same: one that is in every other verdict
-	// would fill the log.
+	// overAfter is how long a condition has to be absent to end. Without it, one that is in every
+	// other verdict would fill the log.
 	overAfter = 10 * time.Second
 )
 
-// Watcher follows the conditions from one verdict to the next: since when each holds, and which
-// are logged. A process has one.
+// Watcher keeps, from verdict to verdict, since when conditions are present and which are logged.
+// A process has one.
 type Watcher struct {
 	metrics *metrics.Set
 	log     zerolog.Logger
@@ -29,22 +29,22 @@ type Watcher struct {
 	incidents map[string]*incident // by name
 }
 
-// incident is a time during which a condition holds.
+// incident is a period during which a condition is present.
 type incident struct {
-	first  time.Time // seen
-	last   time.Time // seen
+	first  time.Time // first verdict
+	last   time.Time // last verdict
 	began  time.Time // the earliest Since, or first
-	logged Severity  // of its last line in the log; empty: none
+	logged Severity  // of the last log line; empty: none
 }
 
-// NewWatcher makes a watcher that exports each verdict and logs what begins and ends.
+// NewWatcher returns a watcher that exports verdicts and logs conditions.
 func NewWatcher(set *metrics.Set, log zerolog.Logger) *Watcher {
 	return &Watcher{metrics: set, log: log, incidents: map[string]*incident{}}
 }
 
-// Update takes the present verdict, about once a second. It exports the verdict, logs each
-// condition that begins, changes its severity or ends, and returns the verdict with Since of every
-// condition. It does not block.
+// Update exports the present verdict, logs each condition that begins, changes its severity or
+// ends, and returns the verdict with Since of every condition. Call it about once a second. It
+// does not block.
 func (w *Watcher) Update(now time.Time, v Verdict) Verdict {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,8 +96,8 @@ func (w *Watcher) fillLocked(v Verdict) Verdict {
 	return v
 }
 
-// since is when the condition began: the earliest of all that are known, since each attempt to
-// open a session begins a phase of its own.
+// since returns the earliest known beginning of the condition. Its own Since may be later: each
+// attempt to open a session begins a new phase.
 func (i *incident) since(c Condition) time.Time {
 	if c.Since.IsZero() || i.began.Before(c.Since) {
 		return i.began

@@ -35,7 +35,7 @@ func (w *watched) at(seconds int, conditions ...Condition) (Verdict, []string) {
 	w.log.Reset()
 	v := Verdict{State: OK, Conditions: conditions}
 	if len(conditions) > 0 {
-		v.take(conditions[0])
+		v.apply(conditions[0])
 	}
 	v = w.Update(now.Add(time.Duration(seconds)*time.Second), v)
 	var lines []string

@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// protocol is the level that sarama covers completely; brokers negotiate lower ones.
+	// protocol is the newest version that sarama implements completely.
 	protocol = "2.8.0"
-	// metadataTries is how often a question about topics is repeated.
+	// metadataTries is how often a metadata or admin request is repeated.
 	metadataTries = 3
-	// fetchWait is how long a broker waits for records that are not there yet.
+	// fetchWait is how long a broker waits for new records.
 	fetchWait = 500 * time.Millisecond
-	// leaderPause is the pause before a partition is tried again that cannot be read.
+	// leaderPause is the pause before a partition without a leader is tried again.
 	leaderPause = time.Second
 )
 
-// client is what Reader and Follower have in common. Calls of sarama take no context: within
-// closes the connections when theirs ends, and then the client is of no use.
+// client is the common part of Reader and Follower. Calls of sarama take no context: when that of
+// within ends, within cuts the connections, and the client cannot be used any more.
 type client struct {
 	sarama.Client
 	cfg    kafka.Config
 	dialer *kafka.Dialer
-	admin  sarama.ClusterAdmin // not closed: the client is ours
+	admin  sarama.ClusterAdmin // not closed: that would close Client
 }
 
-// connect opens a client. configure adds to the settings; prepare runs with the client. Errors are
+// connect opens a client. configure changes the settings, prepare uses the new client. Errors are
 // those of kafka.Config.Reach.
 func connect(ctx context.Context, cfg kafka.Config, configure func(*sarama.Config),
 	prepare func(*client) error) (*client, error) {
@@ -59,8 +59,7 @@ func connect(ctx context.Context, cfg kafka.Config, configure func(*sarama.Confi
 			if c.Client, err = sarama.NewClient(cfg.Brokers, settings); err != nil {
 				return translate(err)
 			}
-			// The administrator needs the brokers. A leader that is missing now may be there when
-			// it is needed.
+			// The admin client needs the brokers. Leaders may be elected later.
 			if err := c.RefreshMetadata(); err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
 				return translate(err)
 			}
@@ -114,7 +113,7 @@ func settings(cfg *kafka.Config, d *kafka.Dialer) (*sarama.Config, error) {
 	return s, nil
 }
 
-// scramClient is one exchange.
+// scramClient is one SCRAM exchange.
 type scramClient struct {
 	hash scram.HashGeneratorFcn
 	*scram.ClientConversation
@@ -128,7 +127,7 @@ func (c *scramClient) Begin(user, password, authzID string) error {
 	return err
 }
 
-// within runs calls of sarama until ctx ends, or delivery_timeout.
+// within runs calls of sarama until ctx ends, at most for delivery_timeout.
 func (c *client) within(ctx context.Context, call func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DeliveryTimeout)
 	defer cancel()
@@ -167,7 +166,7 @@ func (c *client) close() {
 	c.dialer.Cut(sink.ErrClosed)
 }
 
-// translate wraps an error of sarama with the sentinel of package sink for it.
+// translate wraps an error of sarama with its sentinel of package sink.
 func translate(err error) error {
 	var code sarama.KError
 	class := kafka.Class(err)

@@ -17,13 +17,13 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// Follower reads what is published to topics from the moment it was opened on. Run is for one
-// goroutine; Want, Partition and Topics are for any.
+// Follower reads the records that are published after it was opened. Run is for one goroutine;
+// Want, Partition and Topics are safe for concurrent use.
 type Follower struct {
 	*client
 	log      zerolog.Logger
-	pattern  *regexp.Regexp // nil: only topics that are wanted
-	exclude  string         // prefix of topics that are never read; empty: none
+	pattern  *regexp.Regexp // nil: only wanted topics
+	exclude  string         // prefix of topics to ignore; empty: none
 	consumer sarama.Consumer
 	received chan *sarama.ConsumerMessage // of all partitions
 	ended    context.Context
@@ -33,8 +33,8 @@ type Follower struct {
 	mu      sync.Mutex
 	wanted  map[string]bool
 	count   map[string]int32                       // partitions of each topic of the cluster
-	next    map[partition]int64                    // offset to begin at; not there: the first of the partition
-	reading map[partition]sarama.PartitionConsumer // nil: it has ended by itself
+	next    map[partition]int64                    // offset to begin at; absent: the oldest
+	reading map[partition]sarama.PartitionConsumer // nil: it has ended, begin replaces it
 }
 
 type partition struct {
@@ -42,29 +42,26 @@ type partition struct {
 	number int32
 }
 
-// Followed is one record. The slices are the caller's.
+// Followed is one record. The caller owns its slices.
 type Followed struct {
 	Message sink.Message
 	Offset  int64
 }
 
 const (
-	// followBuffer is how many records of a partition wait for Run, beside what is being fetched.
+	// followBuffer is how many fetched records of a partition wait for Run.
 	followBuffer = 256
-	// followBytes bounds what is fetched from a partition at once, and so what a follower of many
-	// partitions takes.
+	// followBytes bounds a fetch from a partition, and so the memory of many partitions.
 	followBytes = 256 << 10
-	// followRefresh is how often new topics and partitions are looked for.
+	// followRefresh is the interval of metadata requests for new topics and partitions.
 	followRefresh = 2 * time.Second
-	// followTries is how often the ends of partitions without a leader are read again: an
-	// election takes less.
+	// followTries is how often end offsets are requested again: an election takes less.
 	followTries = 10
 )
 
-// Follow connects, and notes the ends of all topics: what is published from now on will be read,
-// of topics that match the pattern or are wanted. Topics and partitions that appear later are read
-// from their beginnings. Internal topics, and those with the prefix exclude, are left out. The
-// errors are those of kafka.Config.Reach.
+// Follow connects and reads the end offsets of all topics. Run then reads those that match pattern
+// or are wanted: from these ends on, or from the beginning of one that is created later. Internal
+// topics, and those with the prefix exclude, are ignored. Errors are those of kafka.Config.Reach.
 func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclude string,
 	log zerolog.Logger) (*Follower, error) {
 	f := &Follower{
@@ -89,11 +86,11 @@ func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclu
 
 func (f *Follower) open(ctx context.Context) error {
 	for try := 0; ; try++ {
-		err := errors.Join(f.look(), f.readEnds())
+		err := errors.Join(f.readTopics(), f.readEnds())
 		if err == nil {
 			break
 		}
-		// A topic that was made just now has no leader yet, or the leader has moved.
+		// A new topic has no leader yet, or the leader has moved.
 		if try == followTries || !errors.Is(err, sink.ErrUnreachable) {
 			return err
 		}
@@ -128,7 +125,7 @@ func (f *Follower) readEnds() error {
 				if f.matches(topic) {
 					return fmt.Errorf("partition %d of topic %q: %w", p, topic, translate(result.Err))
 				}
-				// It may not be read, or its leader is away: if it is wanted at all, from its end on.
+				// Not permitted, or without a leader. If wanted later, it is read from its end.
 				end = sarama.OffsetNewest
 			}
 			f.next[partition{topic, p}] = end
@@ -137,8 +134,8 @@ func (f *Follower) readEnds() error {
 	return nil
 }
 
-// look reads the list of all topics and their partitions.
-func (f *Follower) look() error {
+// readTopics reads the names and the partition counts of all topics.
+func (f *Follower) readTopics() error {
 	found, err := f.topics()
 	if err != nil {
 		return err
@@ -157,15 +154,15 @@ func (f *Follower) matches(topic string) bool {
 	return f.pattern != nil && f.pattern.MatchString(topic)
 }
 
-// Want has a topic read that the pattern does not match.
+// Want adds a topic that the pattern does not match.
 func (f *Follower) Want(topic string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wanted[topic] = true
 }
 
-// Partition is where Java's producer, and our sink, put a message: false if that is not known,
-// because the topic does not exist, or the message has no key and goes anywhere.
+// Partition returns the partition into which Java's producer, and postrider, put a message. It is
+// unknown if the topic does not exist, or if the message has neither partition nor key.
 func (f *Follower) Partition(m *sink.Message) (int32, bool) {
 	if m.Partition >= 0 {
 		return m.Partition, true
@@ -181,7 +178,7 @@ func (f *Follower) Partition(m *sink.Message) (int32, bool) {
 	return at, err == nil
 }
 
-// Topics are those that are being read, sorted.
+// Topics returns the topics that are being read, sorted.
 func (f *Follower) Topics() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,8 +190,8 @@ func (f *Follower) Topics() []string {
 	return slices.Compact(names)
 }
 
-// Run hands over each record, in the order of its partition, until ctx ends; then it returns nil.
-// It retries for ever what it cannot read, and logs why.
+// Run calls each for every record, in the order of each partition. It returns nil when ctx ends.
+// Until then it retries partitions that it cannot read, and logs the errors.
 func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	tick := time.NewTicker(followRefresh)
 	defer tick.Stop()
@@ -207,25 +204,25 @@ func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	case err != nil:
 		return err
 	}
-	// A request cannot be interrupted, and must not delay the records. Nil: none is under way.
-	var looking chan error
+	// The result of a refresh in the background. Nil: none is running.
+	var refreshed chan error
 	for {
 		select {
 		case <-ctx.Done():
-			if looking != nil {
-				<-looking //nolint:errcheck // it was cut
+			if refreshed != nil {
+				<-refreshed //nolint:errcheck // its connection was cut
 			}
 			return nil
 		case m := <-f.received:
 			each(followed(m))
 		case <-tick.C:
-			if looking == nil {
+			if refreshed == nil {
 				done := make(chan error, 1)
-				go func() { done <- errors.Join(f.look(), f.begin()) }() // waited for above
-				looking = done
+				go func() { done <- errors.Join(f.readTopics(), f.begin()) }() // waited for above
+				refreshed = done
 			}
-		case err := <-looking:
-			looking = nil
+		case err := <-refreshed:
+			refreshed = nil
 			if err != nil && ctx.Err() == nil {
 				f.log.Warn().Err(err).Msg("topics not read; trying again")
 			}
@@ -233,7 +230,7 @@ func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	}
 }
 
-// begin reads every partition that should be read and is not. One goroutine at a time calls it.
+// begin starts to read the partitions of beginnings. Only one goroutine at a time may call it.
 func (f *Follower) begin() (err error) {
 	for p, from := range f.beginnings() {
 		if failed := f.read(p, from); failed != nil {
@@ -244,7 +241,7 @@ func (f *Follower) begin() (err error) {
 	return err
 }
 
-// beginnings returns the offset of each partition to begin with.
+// beginnings returns the partitions that should be read and are not, with their offsets.
 func (f *Follower) beginnings() map[partition]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -289,7 +286,7 @@ func (f *Follower) read(p partition, from int64) error {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		// it ended by itself if its place was deleted: begin finds another
+		// It has ended because retention deleted its offset, or by Close.
 		f.reading[p] = nil
 		f.next[p] = next
 	})

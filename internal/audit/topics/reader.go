@@ -17,18 +17,18 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// Reader reads the records of topics, up to their ends at one moment. It belongs to one goroutine,
-// and is of no use once the context of a call has ended.
+// Reader reads the records of topics, up to their present ends. It is for one goroutine. When the
+// context of a call has ended, it cannot be used any more.
 type Reader struct {
-	// AppendTimes gives each record the largest time of its batch, which is when the broker
-	// appended it if the batch has no other.
+	// AppendTimes gives each record the largest timestamp of its batch: the time of the append, if
+	// the broker has set that.
 	AppendTimes bool
 
 	*client
 	isolation sarama.IsolationLevel
 }
 
-// Span is a part of a partition: the offsets from From up to End, that one not included.
+// Span is a range of offsets of a partition: from From up to End, without End.
 type Span struct {
 	Topic     string
 	Partition int32
@@ -36,15 +36,15 @@ type Span struct {
 }
 
 const (
-	// fetchBytes is the limit of one request; a larger batch arrives as a whole. Decoded, records
-	// take some times as much.
+	// fetchBytes bounds a fetch; a larger batch arrives as a whole. Decoded records take several
+	// times as much.
 	fetchBytes = 1 << 20
-	// readerTries is how often a request is made again: an election is over by then.
+	// readerTries bounds the attempts of a request: an election takes less.
 	readerTries = 5
 )
 
-// OpenReader connects. committed: records of open and aborted transactions are left out. Errors
-// are those of kafka.Config.Reach.
+// OpenReader connects. committed: skip records of open and aborted transactions. Errors are those
+// of kafka.Config.Reach.
 func OpenReader(ctx context.Context, cfg kafka.Config, committed bool) (*Reader, error) {
 	c, err := connect(ctx, cfg, func(*sarama.Config) {}, func(*client) error { return nil })
 	if err != nil {
@@ -57,7 +57,7 @@ func OpenReader(ctx context.Context, cfg kafka.Config, committed bool) (*Reader,
 	return r, nil
 }
 
-// Topics are those of the cluster that match, sorted; internal ones are left out.
+// Topics returns the topics that match and are not internal, sorted.
 func (r *Reader) Topics(ctx context.Context, pattern *regexp.Regexp) (names []string, err error) {
 	err = r.within(ctx, func() error {
 		all, err := r.topics()
@@ -74,8 +74,8 @@ func (r *Reader) Topics(ctx context.Context, pattern *regexp.Regexp) (names []st
 
 func isInternal(topic string) bool { return strings.HasPrefix(topic, "__") }
 
-// Spans are the partitions of a topic as they are now, from their first records on, or from the
-// first with a time of since or later if that is not zero. A topic that does not exist is a
+// Spans returns the present span of each partition of a topic. It begins with the first record or,
+// if since is not zero, with the first one of that time or later. A topic that does not exist is
 // sink.ErrUnknownTopic.
 func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Span, error) {
 	var spans []Span
@@ -100,7 +100,7 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 		}
 		for _, p := range partitions {
 			s := Span{Topic: topic, Partition: p, From: starts[p], End: ends[p]}
-			if s.From < 0 || s.From > s.End { // no record is that young
+			if s.From < 0 || s.From > s.End { // no record is as new as since
 				s.From = s.End
 			}
 			spans = append(spans, s)
@@ -133,9 +133,9 @@ func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]
 	return offsets, nil
 }
 
-// WholeFrom reports whether a topic still has every record that was published to it from spans on:
-// none was deleted by retention, unless a record in front of them is left, and none is by
-// compaction. A topic whose configuration may not be read counts as one without compaction.
+// WholeFrom reports whether a topic still has every record from the beginnings of spans on. It has
+// not if retention deleted the first of them, or if the topic is compacted. A topic whose
+// configuration cannot be read counts as not compacted.
 func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (bool, error) {
 	all, err := r.Spans(ctx, topic, time.Time{})
 	if err != nil {
@@ -162,9 +162,9 @@ func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (boo
 	return whole, err
 }
 
-// Read hands over the records of the spans, one span after the other, each by offset; span is its
-// index. What was deleted meanwhile is left out. The message is reused: it is valid until each
-// returns. An error of each is returned, and leaves the reader of no use.
+// Read calls each for the records of the spans, in their order, each span by offset; span is its
+// index. Records that were deleted meanwhile are skipped. The message is valid until each returns.
+// Read returns the first error of each; then the reader cannot be used any more.
 func (r *Reader) Read(ctx context.Context, spans []Span,
 	each func(span int, offset int64, m *sink.Message) error) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -199,7 +199,7 @@ type fetchedBatches struct {
 	batches []*sarama.RecordBatch
 }
 
-// fetchSpan hands on what a span has, batch by batch.
+// fetchSpan sends the batches of a span.
 func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
 	to chan<- fetchedBatches) (err error) {
 	next := span.From
@@ -212,7 +212,7 @@ func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
 	stall := kafka.NewStall(r.cfg.DeliveryTimeout)
 	for next < span.End {
 		block, err := r.fetch(ctx, span, next)
-		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // what stood there was deleted
+		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // the record was deleted
 			var starts map[int32]int64
 			err = r.within(ctx, func() (err error) {
 				starts, err = r.offsets(span.Topic, []int32{span.Partition}, sarama.OffsetOldest)
@@ -229,7 +229,7 @@ func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
 		f, before := fetchedBatches{span: index}, next
 		f.batches, next = visible(block, r.isolation, next)
 		if next == before && len(block.RecordsSet) > 0 {
-			return errors.New("a batch of records in a format from before Kafka 0.11")
+			return errors.New("a record batch has a format older than Kafka 0.11")
 		}
 		if err := stall.Look(ctx, next > before); err != nil {
 			return err
@@ -250,7 +250,7 @@ func (r *Reader) fetch(ctx context.Context, span Span,
 		if err != nil {
 			return translate(err)
 		}
-		// Version 11 is known from Kafka 2.3 to 4; below 10 a broker refuses to send zstd.
+		// Kafka 2.3 to 4 have version 11. Below 10 a broker does not send zstd.
 		request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: fetchBytes,
 			MaxWaitTime: int32(fetchWait.Milliseconds()), SessionEpoch: -1, Isolation: r.isolation}
 		request.AddBlock(span.Topic, span.Partition, offset, fetchBytes, -1)
@@ -272,7 +272,7 @@ func (r *Reader) fetch(ctx context.Context, span Span,
 	return block, err
 }
 
-// retry repeats a call while leaders move, as they do just after a topic was created.
+// retry repeats a call while a partition has no leader, as just after its topic was created.
 func (r *Reader) retry(ctx context.Context, topic string, call func() error) error {
 	for try := 1; ; try++ {
 		err := r.within(ctx, call)
@@ -291,8 +291,8 @@ func (r *Reader) retry(ctx context.Context, topic string, call func() error) err
 // Close ends the connections.
 func (r *Reader) Close() { r.close() }
 
-// visible returns the batches of a block with records, and the offset behind the block. Readers of
-// committed records do not see those of aborted transactions.
+// visible returns the batches of a block that the isolation level shows, and the offset after the
+// block. read_committed hides aborted transactions.
 func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel,
 	next int64) ([]*sarama.RecordBatch, int64) {
 	aborted := slices.SortedFunc(slices.Values(block.AbortedTransactions),
@@ -324,8 +324,7 @@ func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel,
 	return batches, next
 }
 
-// isAbort reports whether a control batch is the marker of an abort: its key is a version and a
-// type.
+// isAbort reports whether a control batch is an abort marker: its key is a version and a type.
 func isAbort(b *sarama.RecordBatch) bool {
 	return len(b.Records) > 0 && len(b.Records[0].Key) >= 4 &&
 		binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
