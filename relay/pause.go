@@ -10,9 +10,9 @@ import (
 var ErrStopping = errors.New("the relay is stopping")
 
 // Pause ends the session like a stop, which releases the slot. The next session begins after
-// Resume, or at the time until unless it is zero. Pause does not wait for the phase Paused. A pause
-// is not stored, and other processes may take over. A second call replaces reason and time. The
-// error is ErrStopping. Safe for concurrent use.
+// Resume, or at the time until, unless zero. Pause does not wait for the phase Paused. A pause is
+// not stored, and other processes may take over. A second call replaces reason and time. The error
+// is ErrStopping. Safe for concurrent use.
 func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
