@@ -123,7 +123,7 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	}
 	if p.Policy == deadletter.Skip {
 		s.metrics.DeadLetterSkipped.WithLabelValues(string(p.Cause)).Inc()
-		event.Msg("row was left out, by the policy skip")
+		event.Msg("row was skipped by its policy")
 		return nil, nil
 	}
 	letter, err := s.deadLetters.DeadLetter(p)
@@ -132,7 +132,7 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make a dead letter, since %w: %w", p.Err, err)
+		return nil, fmt.Errorf("make the dead letter of a row (%w): %w", p.Err, err)
 	}
 	s.metrics.DeadLetters.WithLabelValues(string(p.Cause)).Inc()
 	event.Str("topic", letter.Topic).Msg("row was made a dead letter")

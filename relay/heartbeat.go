@@ -42,7 +42,7 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 		case err != nil && !failing:
 			_, _, next := r.parts.Explain(err, r.State())
 			r.parts.Log.Warn().Err(err).Str("next", next).
-				Msg("heartbeat not published; rows are, and it is tried again")
+				Msg("heartbeat not published, and tried again; rows are published")
 		}
 		failing = err != nil
 	}

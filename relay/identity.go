@@ -76,8 +76,8 @@ func (r *Relay) reportPromotion(descent replication.Descent, fork pglogrepl.LSN,
 	log := r.parts.Log.With().Int32("timeline", id.Timeline).
 		Int32("timeline_before", was.Timeline).Stringer("received_lsn", was.LSN).Logger()
 	if descent == replication.NotKnown {
-		log.Warn().Msg("server was promoted, and cannot tell where: whether it has everything " +
-			"that was published is not known")
+		log.Warn().Msg("server was promoted at an unknown position: it may not have " +
+			"everything that was published")
 		return
 	}
 	if descent == replication.Continued {

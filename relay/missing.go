@@ -51,8 +51,7 @@ func (r *Relay) checkAwaited(ctx context.Context, s *session) error {
 		r.awaited = nil
 		r.parts.Log.Info().Str("topic", a.topic).Stringer("lsn", a.row.LSN).
 			Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).
-			Msg("topic is not waited for any more: the slot does not send the row that belongs " +
-				"there")
+			Msg("stopped waiting for topic: the slot does not send the row for it any more")
 		return nil
 	}
 	err := s.sink.Topic(ctx, a.topic)

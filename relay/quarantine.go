@@ -16,7 +16,7 @@ import (
 )
 
 // errRefused ends a session: the next one publishes the refused records one by one.
-var errRefused = errors.New("refused by the broker; tried again by itself")
+var errRefused = errors.New("refused by the broker; each record is tried again alone")
 
 // candidates has the records that the broker has refused, over all sessions. It refuses whole
 // batches, so most candidates are delivered when they are published alone.

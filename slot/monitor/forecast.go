@@ -57,7 +57,7 @@ func lossByLimit(o Observation) Estimate {
 			return never("no loss in sight: max_slot_wal_keep_size is not set, so WAL is kept until it " +
 				"is read or the disk is full")
 		}
-		return never("not known: the server does not say how much may still be written (safe_wal_size)")
+		return never("not known: the server does not report safe_wal_size")
 	}
 	safe := float64(*o.Slot.SafeWALSize)
 	wal, known := walRate(o.Rates)
@@ -148,7 +148,7 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	wal, known := walRate(o.Rates)
 	switch {
 	case volume <= 0:
-		return never("not known: monitor.volume_size is not set, and PostgreSQL does not tell")
+		return never("not known: monitor.volume_size is not set, and PostgreSQL does not report it")
 	case o.Limit.WALDirectory == nil:
 		return never("not known: the size of pg_wal may not be read")
 	case !known:

@@ -105,11 +105,11 @@ const (
 // Decoding; nil: not known.
 func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	before := m.Observation()
-	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in "+
-		"it", now.ConfirmedFlushLSN)
+	position := fmt.Sprintf(", confirmed up to %s: it does not have what was committed before it "+
+		"was created", now.ConfirmedFlushLSN)
 	switch {
 	case m.missing:
-		m.record(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)
+		m.record(slotCreated, fmt.Sprintf("slot %q exists again", now.Name)+position)
 	case before.Slot.Lost() && !now.Lost(), !m.unreachable && d.recreated(before.Decoding):
 		m.record(slotRecreated, fmt.Sprintf("slot %q was dropped and recreated", now.Name)+position)
 	default:
@@ -218,7 +218,7 @@ func (m *Monitor) noteFailure(err error) {
 	m.mu.Unlock()
 	if known && !m.unreachable {
 		m.unreachable = true
-		m.record("connection_lost", "the server cannot be asked any more: "+err.Error())
+		m.record("connection_lost", "the server does not answer any more: "+err.Error())
 	}
 	m.export(m.Observation())
 }

@@ -51,7 +51,7 @@ const selectRights = `SELECT
 // read reads the rights of the login.
 func (r *rights) read(ctx context.Context, conn *pgx.Conn) error {
 	err := conn.QueryRow(ctx, selectRights).Scan(&r.checkpoint, &r.walDirectory, &r.activity)
-	return postgres.Wrap(err, "read what the monitor may ask for")
+	return postgres.Wrap(err, "read the rights of the monitor")
 }
 
 // notes returns a note for each value that a missing right makes absent.
