@@ -99,7 +99,7 @@ func (r *Relay) State() State {
 		r.state.ReceivedLSN, r.state.AckedLSN = st.ReceivedLSN, st.AckedLSN
 		r.state.ConfirmedFlushLSN = st.ConfirmedFlushLSN
 	} else if st.Phase != Halted && st.Phase != Stopped {
-		st.LastProgress = time.Now() // every wait outside a session is bounded
+		st.LastProgress = time.Now() // a wait outside of a session is no hang
 	}
 	return st
 }
