@@ -9,57 +9,57 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Ceilings of pauses.
+// Limits of the delays between sessions.
 const (
-	// After the server said that it shuts down, unless it is seen to be back: a client that
-	// reconnects makes a walsender for it to wait for, and can so block a demotion (reported of
-	// pg_hardstorage, issue 34).
-	stoppingPause = 10 * time.Second
-	// Of the part of a pause that no return cuts short.
-	backPause = 500 * time.Millisecond
-	// Of a standby, where nothing reports that the slot is free.
-	standbyPause = time.Second
-	// Before a standby looks at the slot: several do not try at the same moment.
+	// Added after the server announced its shutdown, unless it is back before. A client that
+	// reconnects makes the shutdown wait for its walsender, which can block a demotion (reported
+	// of pg_hardstorage, issue 34).
+	stoppingDelay = 10 * time.Second
+	// The part of a delay that no return of the server cuts short.
+	minDelay = 500 * time.Millisecond
+	// On standby, while nothing reports that the slot is free.
+	standbyDelay = time.Second
+	// Before a standby looks at the slot, so that several do not try at the same moment.
 	standbyJitter = 100 * time.Millisecond
-	// While the database is away or takes no writes: consumers wait for a failover to end.
-	databasePause = 5 * time.Second
+	// While the database is away or takes no writes: short, since consumers wait for a failover.
+	databaseDelay = 5 * time.Second
 )
 
-// databaseAway are the reasons of a session that found no database to write to.
+// databaseAway has the reasons of a session that found no writable database.
 var databaseAway = map[string]bool{"postgres_unreachable": true, "not_writable": true,
 	"server_starting": true}
 
-// backoff spaces sessions with jitter: each pause is drawn evenly from half the least ceiling to a
-// ceiling that doubles with every failure, so that several relays do not come back together.
+// backoff computes the delays between sessions. Each is drawn evenly from min/2 to a ceiling that
+// doubles with every failure, so that several relays do not reconnect together.
 type backoff struct {
 	min, max time.Duration
 	failures int
 }
 
-// next returns the pause before the next session, and the part of it that no return cuts short.
-// progress: the session that failed had acked more than any before it.
-func (b *backoff) next(reason string, progress bool) (pause, least time.Duration) {
+// next returns the delay before the next session, and the part of it that no return of the server
+// cuts short. progress: the session that failed had acked more than any before it.
+func (b *backoff) next(reason string, progress bool) (delay, least time.Duration) {
 	if reason == reasonSlotInUse {
-		pause = standbyPause/2 + jitter(standbyPause/2)
-		return pause, pause
+		delay = standbyDelay/2 + jitter(standbyDelay/2)
+		return delay, delay
 	}
 	if progress {
 		b.failures = 0
 	}
 	ceiling := b.ceiling()
 	if databaseAway[reason] {
-		ceiling = min(ceiling, max(databasePause, b.min))
+		ceiling = min(ceiling, max(databaseDelay, b.min))
 	}
-	pause = b.min/2 + jitter(ceiling-b.min/2)
-	least = min(pause, max(backPause, b.min/2))
+	delay = b.min/2 + jitter(ceiling-b.min/2)
+	least = min(delay, max(minDelay, b.min/2))
 	if reason == reasonServerStopping {
-		pause += stoppingPause
+		delay += stoppingDelay
 	}
-	return pause, least
+	return delay, least
 }
 
-// freed returns how long after the last session the next may begin, when the slot is reported free
-// after waited. It grows with every failure: the slot may be in use although it is reported free.
+// freed returns the delay since the last session when the slot is reported free after waited. The
+// delay grows with every failure: a slot that is reported free may be in use.
 func (b *backoff) freed(waited time.Duration) time.Duration {
 	if waited >= b.max {
 		b.failures = 0
@@ -69,7 +69,7 @@ func (b *backoff) freed(waited time.Duration) time.Duration {
 	return ceiling/2 + jitter(ceiling/2)
 }
 
-// ceiling is that of the next pause. It doubles each time.
+// ceiling returns the ceiling of the next delay, and doubles it.
 func (b *backoff) ceiling() time.Duration {
 	ceiling := b.max
 	if shifted := b.min << min(b.failures, 30); shifted > 0 && shifted < b.max {
@@ -81,28 +81,28 @@ func (b *backoff) ceiling() time.Duration {
 
 func jitter(ceiling time.Duration) time.Duration { return rand.N(ceiling + 1) }
 
-// wait returns false when ctx ended before the pause.
-func wait(ctx context.Context, pause time.Duration) bool {
+// wait waits for delay. It returns false if ctx ends before.
+func wait(ctx context.Context, delay time.Duration) bool {
 	select {
-	case <-time.After(pause):
+	case <-time.After(delay):
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// standBy waits for the slot, and returns what is left of pause if it is not known to be free.
-func (r *Relay) standBy(ctx context.Context, pauses *backoff, pause time.Duration) time.Duration {
+// standBy waits until the slot is reported free, and returns what is left of the delay.
+func (r *Relay) standBy(ctx context.Context, delays *backoff, delay time.Duration) time.Duration {
 	began := time.Now()
 	if r.parts.Server.AwaitSlot != nil && wait(ctx, jitter(standbyJitter)) &&
 		r.parts.Server.AwaitSlot(ctx) == nil {
-		pause = pauses.freed(time.Since(began))
+		delay = delays.freed(time.Since(began))
 	}
-	return pause - time.Since(began)
+	return delay - time.Since(began)
 }
 
-// returning is the wait for what the session that ended with err lacked; nil: there is none.
-func (r *Relay) returning(reason string, err error) func(context.Context) error {
+// recovery returns the wait for the database or broker that was away; nil: neither was.
+func (r *Relay) recovery(reason string, err error) func(context.Context) error {
 	switch {
 	case databaseAway[reason], reason == reasonServerStopping:
 		return r.parts.Server.AwaitReturn
@@ -112,13 +112,13 @@ func (r *Relay) returning(reason string, err error) func(context.Context) error 
 	return nil
 }
 
-// awaitReturn waits until back returns nil, at least for least, and returns what is left of pause.
-func awaitReturn(ctx context.Context, back func(context.Context) error,
-	pause, least time.Duration) time.Duration {
-	until := time.Now().Add(pause)
+// awaitReturn calls await after least, and returns what is left of delay: 0 if await returned nil.
+func awaitReturn(ctx context.Context, await func(context.Context) error,
+	delay, least time.Duration) time.Duration {
+	until := time.Now().Add(delay)
 	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	if wait(ctx, least) && back(waiting) == nil {
+	if wait(ctx, least) && await(waiting) == nil {
 		return 0
 	}
 	return time.Until(until)

@@ -75,7 +75,7 @@ func pumping(t testing.TB, wide bool, rows int) (*session, *replication.Batch) {
 func relayRows(t testing.TB, s *session, b *replication.Batch, rows int) {
 	t.Helper()
 	for before := s.acknowledged.Load(); s.acknowledged.Load()-before < uint64(rows); {
-		if err := s.relay(t.Context(), b); err != nil {
+		if err := s.handleBatch(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // Class is what an error means for the relay.
 type Class int
 
-// The classes. What is not listed in the table is Retryable: a surprise may delay, never lose.
+// The classes. An error without a rule is Retryable: it may delay rows, and loses none.
 const (
 	Retryable Class = iota // end the session, back off, start again from the slot
 	Fatal                  // no new session can fix it: Run returns
@@ -24,33 +24,33 @@ func (c Class) String() string {
 	return [...]string{"retryable", "fatal", "poison"}[c]
 }
 
-// Reasons that decide more than a label.
+// Reasons that decide more than the label of a metric.
 const (
-	reasonSlotInUse      = "slot_in_use"     // nothing is wrong: another process streams
-	reasonServerStopping = "server_stopping" // a new connection would be one more to wait for
-	reasonUnknownTopic   = "unknown_topic"   // how long that is so may decide about rows
+	reasonSlotInUse      = "slot_in_use"     // another process streams: not a failure
+	reasonServerStopping = "server_stopping" // the server waits for every new connection
+	reasonUnknownTopic   = "unknown_topic"   // its rows may be poison after a while
 )
 
-// drain is how long a session that ends waits for what is in flight.
+// drain is how long a session that ends waits for messages in flight.
 type drain int
 
 const (
-	drainFully   drain = iota // what is delivered now is confirmed and never comes again
-	drainBriefly              // nothing can be confirmed: only keep old and new producer apart
-	drainNot                  // the sink failed, or the server waits for us
+	drainFully   drain = iota // what is delivered meanwhile is confirmed, and not published again
+	drainBriefly              // nothing can be confirmed; keeps the old and the new producer apart
+	drainNot                  // the sink failed, or the server waits for the connection to end
 )
 
-// rule is one row of the table: the first whose error is in the chain decides.
+// rule classifies an error. The first rule whose err is in the chain applies.
 type rule struct {
 	err    error
 	class  Class
 	reason string // metric label and log field
 	drain  drain
-	first  bool // Fatal only in the process's first session: later it may end, like a new password
+	first  bool // Fatal only before a session has streamed; then it may be temporary
 }
 
 var rules = []rule{
-	// How we end ourselves.
+	// The relay stops.
 	{ErrDrainTimeout, Fatal, "drain_timeout", drainNot, false},
 	{ErrSecondSignal, Fatal, "killed", drainNot, false},
 
@@ -97,22 +97,22 @@ var rules = []rule{
 	{postgres.ErrNotWritable, Retryable, "not_writable", drainBriefly, false},
 	{postgres.ErrUnreachable, Retryable, "postgres_unreachable", drainBriefly, false},
 	{replication.ErrProtocol, Retryable, "protocol", drainFully, false},
-	// The next session begins behind what was delivered.
+	// The next session starts behind the rows that this one delivered.
 	{replication.ErrTooManyTables, Retryable, "too_many_tables", drainFully, false},
 	{context.Canceled, Retryable, "cancelled", drainNot, false},
 }
 
 var (
-	// ErrDrainTimeout and ErrSecondSignal end Run when it stops, but not cleanly.
+	// ErrDrainTimeout and ErrSecondSignal are the errors of a stop that is not clean.
 	ErrDrainTimeout = errors.New("drain timeout")
 	ErrSecondSignal = errors.New("stopped at once by a second signal")
-	// ErrSlotRenewed is the loss of a slot that the next session recreates, as is configured.
+	// ErrSlotRenewed is the loss of a slot that the next session recreates, as configured.
 	ErrSlotRenewed = errors.New("slot is recreated")
-	// ErrConfiguration is an error of the configuration, which no new session can fix.
+	// ErrConfiguration is an error in the configuration.
 	ErrConfiguration = errors.New("configuration does not fit")
 )
 
-// Classify looks an error up. first: no session of this process has streamed yet.
+// Classify returns the class and reason of err. first: no session of this process has streamed.
 func Classify(err error, first bool) (Class, string) {
 	r := find(err)
 	if r.first && !first {
@@ -121,8 +121,8 @@ func Classify(err error, first bool) (Class, string) {
 	return r.class, r.reason
 }
 
+// find returns the rule of err. A typed error comes first: it may wrap an error with a rule.
 func find(err error) rule {
-	// Typed errors first: what they wrap may carry a sentinel of its own.
 	if row, ok := errors.AsType[*router.RowError](err); ok {
 		return rule{err, Poison, row.Reason, drainFully, false}
 	}

@@ -65,9 +65,9 @@ func TestBackoff_GrowsToItsCeilingAndStartsOverAfterProgress(t *testing.T) {
 			for range failures {
 				b.next("other", false)
 			}
-			pause, least := b.next("other", false)
-			require.LessOrEqual(t, least, pause)
-			longest = max(longest, pause)
+			delay, least := b.next("other", false)
+			require.LessOrEqual(t, least, delay)
+			longest = max(longest, delay)
 		}
 		return longest
 	}
@@ -76,15 +76,15 @@ func TestBackoff_GrowsToItsCeilingAndStartsOverAfterProgress(t *testing.T) {
 	require.LessOrEqual(t, longest(60), 5*time.Second, "no overflow")
 
 	b := backoff{min: 100 * time.Millisecond, max: 5 * time.Second, failures: 40}
-	pause, _ := b.next("other", true)
-	require.LessOrEqual(t, pause, 100*time.Millisecond)
+	delay, _ := b.next("other", true)
+	require.LessOrEqual(t, delay, 100*time.Millisecond)
 }
 
 // Nobody knows that it is back, or somebody does.
 func TestBackoff_LeavesAServerThatShutsDownAlone(t *testing.T) {
 	b := backoff{min: time.Millisecond, max: time.Second}
-	pause, least := b.next(reasonServerStopping, true)
-	require.GreaterOrEqual(t, pause, 10*time.Second)
+	delay, least := b.next(reasonServerStopping, true)
+	require.GreaterOrEqual(t, delay, 10*time.Second)
 	require.LessOrEqual(t, least, time.Millisecond)
 }
 
@@ -92,16 +92,16 @@ func TestBackoff_LeavesAServerThatShutsDownAlone(t *testing.T) {
 func TestBackoff_LooksForADatabaseThatIsAway(t *testing.T) {
 	for range 100 {
 		b := backoff{min: time.Second, max: time.Minute, failures: 40}
-		pause, least := b.next("postgres_unreachable", false)
-		require.LessOrEqual(t, pause, 5*time.Second)
-		require.LessOrEqual(t, least, backPause)
+		delay, least := b.next("postgres_unreachable", false)
+		require.LessOrEqual(t, delay, 5*time.Second)
+		require.LessOrEqual(t, least, minDelay)
 	}
 }
 
 func TestBackoff_AStandbyLooksOften(t *testing.T) {
 	b := backoff{min: time.Second, max: time.Minute, failures: 40}
-	pause, _ := b.next(reasonSlotInUse, false)
-	require.LessOrEqual(t, pause, time.Second)
+	delay, _ := b.next(reasonSlotInUse, false)
+	require.LessOrEqual(t, delay, time.Second)
 }
 
 // A policy is asked about a row alone, and not about what else may go wrong with one.

@@ -10,24 +10,24 @@ import (
 
 // Config is the section [relay].
 type Config struct {
-	// handed to the sink and not yet acknowledged
+	// most messages that the sink has not acknowledged
 	InFlightMessages int `toml:"in_flight_messages"`
-	// of memory that these hold: their rows, and what was read around them
+	// most memory that these retain: their rows, and what was read around them
 	InFlightBytes int64 `toml:"in_flight_bytes,size"`
-	// how long a stop waits for the sink
+	// how long a stop waits for messages in flight
 	DrainTimeout time.Duration `toml:"drain_timeout"`
-	// ceiling of the first pause between two sessions
+	// ceiling of the first delay between two sessions
 	BackoffMin time.Duration `toml:"backoff_min"`
-	BackoffMax time.Duration `toml:"backoff_max"` // ceiling of every pause
+	BackoffMax time.Duration `toml:"backoff_max"` // ceiling of every delay
 
-	// between two heartbeat records; 0: none
+	// time between two heartbeat records; 0: none
 	HeartbeatInterval time.Duration `toml:"heartbeat_interval"`
 	// of the heartbeat records; empty: Debezium's name
 	HeartbeatTopic string `toml:"heartbeat_topic"`
 
-	// none or tail: whether a session leaves out what the topics have already
+	// none or tail; tail: a session skips rows that the topics have already
 	Dedup string `toml:"dedup"`
-	// publish in transactions of Kafka, and keep the position in them
+	// publish in Kafka transactions that include the position
 	ExactlyOnce   bool   `toml:"exactly_once"`
 	PositionTopic string `toml:"position_topic"` // compacted topic of those positions
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// causeParked is the label of a row that follows its parked key.
+// causeParked is the metric label of a dead letter that follows its parked key.
 const causeParked = "parked"
 
-// HaltError is the error of a row by whose policy the relay halts, or waits for its topic.
+// HaltError is the error of a row with the policy halt. For a missing topic the relay waits.
 type HaltError struct {
 	Cause deadletter.Cause // the key in [deadletter]
 	Err   error
@@ -25,7 +25,7 @@ func (e *HaltError) Error() string { return e.Err.Error() }
 
 func (e *HaltError) Unwrap() error { return e.Err }
 
-// causeOf is the cause whose policy decides about an error. False: none does.
+// causeOf returns the cause whose policy applies to err; false: none does.
 func causeOf(err error) (deadletter.Cause, bool) {
 	if row, ok := errors.AsType[*router.RowError](err); ok {
 		switch row.Reason {
@@ -41,7 +41,7 @@ func causeOf(err error) (deadletter.Cause, bool) {
 	if _, ok := errors.AsType[*replication.RowTooLargeError](err); ok {
 		return deadletter.TooLarge, true
 	}
-	for _, answer := range [...]struct {
+	for _, known := range [...]struct {
 		err   error
 		cause deadletter.Cause
 	}{
@@ -50,14 +50,14 @@ func causeOf(err error) (deadletter.Cause, bool) {
 		{sink.ErrInvalidRecord, deadletter.Refused},
 		{sink.ErrUnknownTopic, deadletter.UnknownTopic},
 	} {
-		if errors.Is(err, answer.err) {
-			return answer.cause, true
+		if errors.Is(err, known.err) {
+			return known.cause, true
 		}
 	}
 	return "", false
 }
 
-// openDeadLetters opens the handler, if a policy makes dead letters.
+// openDeadLetters opens the handler if a policy makes dead letters.
 func (s *session) openDeadLetters(ctx context.Context, parts DeadLetters) (err error) {
 	if parts.Policies.On() {
 		s.deadLetters, err = parts.Open(ctx, s.source, s.stream.SeedLSN())
@@ -75,7 +75,7 @@ func (s *session) isDeadLetter(topic string) bool {
 	return s.deadLetters != nil && topic == s.policies.Topic
 }
 
-// oversize is the error of an event that was too long to keep.
+// oversize returns the error of an event that exceeds the largest row.
 func (s *session) oversize(e *replication.Event) error {
 	of := "message:" + e.Prefix
 	if e.Relation != nil {
@@ -85,23 +85,23 @@ func (s *session) oversize(e *replication.Event) error {
 		e.LSN, &replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
 }
 
-// poisoned does with a row what its policy says. Event and Err of p are set; Message if routed.
-func (s *session) poisoned(ctx context.Context, p deadletter.Poison) error {
+// handlePoison applies the policy to a row. p has Event and Err, and Message if it was routed.
+func (s *session) handlePoison(ctx context.Context, p deadletter.Poison) error {
 	s.metrics.EventsRefused.Inc()
 	letter, err := s.dispose(p)
 	switch {
 	case err == nil && letter == nil:
 		return nil
 	case err == nil:
-		return s.take(ctx, p.Event, letter)
+		return s.admit(ctx, p.Event, letter)
 	case p.Message == nil && p.Event.Oversize == 0:
 		err = fmt.Errorf("route row %d of the transaction that commits at %s: %w",
 			p.Event.Index, p.Event.LSN, err)
 	}
-	return cmp.Or(s.publish(ctx), err) // everything before it leaves
+	return cmp.Or(s.publish(ctx), err) // what is before the row is published
 }
 
-// dispose returns the dead letter of a row, nil if it is skipped, or its own error to halt with.
+// dispose returns the dead letter of a row, nil if it is skipped, or the error to halt with.
 func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	var known bool
 	if p.Cause, known = causeOf(p.Err); !known {
@@ -123,7 +123,7 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	}
 	if p.Policy == deadletter.Skip {
 		s.metrics.DeadLetterSkipped.WithLabelValues(string(p.Cause)).Inc()
-		event.Msg("row was left out, by the policy skip")
+		event.Msg("row was skipped by its policy")
 		return nil, nil
 	}
 	letter, err := s.deadLetters.DeadLetter(p)
@@ -132,15 +132,15 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make a dead letter, since %w: %w", p.Err, err)
+		return nil, fmt.Errorf("make the dead letter of a row (%w): %w", p.Err, err)
 	}
 	s.metrics.DeadLetters.WithLabelValues(string(p.Cause)).Inc()
 	event.Str("topic", letter.Topic).Msg("row was made a dead letter")
 	return letter, nil
 }
 
-// follow returns what is published for a routed message: its dead letter if its key is parked, nil
-// if that is in its topic already, else the message. It may wait while the key is redriven.
+// follow returns m, or its dead letter if its key is parked, or nil if that is in the topic
+// already. It may wait while the key is redriven.
 func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (*sink.Message, error) {
 	if s.deadLetters == nil {
@@ -170,18 +170,18 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 	}
 }
 
-// refusedBySink returns what to hand over instead of ms, whose first Publish has not taken. The
-// error ends the session.
+// refusedBySink returns the messages to publish instead of ms, whose first one Publish has refused
+// with err. An error of its own ends the session.
 func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
 	failed, ok := errors.AsType[*sink.MessageError](err)
 	if ok && !failed.Untaken && refusesBatch(err) {
-		// Done notes the message. Whichever comes first, the session ends in the same way.
+		// Done records the refusal. The session ends in the same way whichever comes first.
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	m := ms[0]
 	first := ok && failed.Untaken && sameEvent(m, failed.Origin)
 	cause, known := causeOf(err)
-	// Of a topic that is not known one answer is not enough (missing.go).
+	// A missing topic is not poison at the first answer (missing.go).
 	if !first || s.isDeadLetter(m.Topic) || !known || cause == deadletter.UnknownTopic {
 		return nil, err
 	}
@@ -201,14 +201,14 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	return ms, s.followUp(ms[1:])
 }
 
-// followUp replaces messages that were routed before their key was parked by dead letters.
+// followUp puts dead letters in the place of messages whose key was parked after routing.
 func (s *session) followUp(ms []*sink.Message) error {
 	for i, follower := range ms {
 		if s.isDeadLetter(follower.Topic) {
 			continue
 		}
 		letter, err := s.deadLetters.Follow(nil, follower)
-		// nothing can wait here: at a second call it follows
+		// waiting is not possible here; the second call returns the dead letter
 		if errors.Is(err, deadletter.ErrHold) {
 			letter, err = s.deadLetters.Follow(nil, follower)
 		}
@@ -223,7 +223,7 @@ func (s *session) followUp(ms []*sink.Message) error {
 	return nil
 }
 
-// replaceMessage puts a dead letter in the place of a message that is in the window already.
+// replaceMessage puts a dead letter in the place of a message in the window.
 func (s *session) replaceMessage(ms []*sink.Message, i int, letter *sink.Message) {
 	before := ms[i].Origin.HeldBytes
 	letter.Origin = ms[i].Origin

@@ -10,11 +10,11 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// signer writes the signatures of transactions into a chunk, so that one costs no allocation.
+// signer writes the source headers of transactions into a chunk, which saves allocations.
 type signer struct {
-	header      string // of the source
+	header      string // sink.Source.Header of the session
 	chunk       []byte
-	committedAt time.Time // when the open transaction was
+	committedAt time.Time // commit time of the open transaction
 	signature   []byte    // of the open transaction; nil until a message needs it
 }
 
@@ -40,8 +40,8 @@ func (s *signer) sign(source sink.Source) []byte {
 // alreadyPublished reports whether an earlier session has published m, and signs it if not.
 func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (bool, error) {
-	// A message outside of a transaction may have the position of a commit record that begins
-	// where it ends. Dead letters have no order: their handler recognizes them by ID.
+	// A message outside of a transaction may end where a commit record begins, and so have its
+	// position. Dead letters have no order: their handler recognizes them by ID.
 	if e.XID == 0 || s.isDeadLetter(m.Topic) {
 		return false, nil
 	}
@@ -51,11 +51,11 @@ func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m 
 		}
 		return false, nil
 	}
-	// the ends of the topic may have to be read, which takes as long as there is to read
-	s.waits.Store(true)
-	there, err := s.dedup.Published(ctx, s.source, m)
-	s.waited()
-	if there {
+	// Published may read the end of the topic.
+	s.inSink.Store(true)
+	published, err := s.dedup.Published(ctx, s.source, m)
+	s.sinkReturned()
+	if published {
 		s.metrics.EventsRepeated.Inc()
 		return true, err
 	}
@@ -63,7 +63,7 @@ func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m 
 	return false, err
 }
 
-// sign adds the source, by which the next session and an audit compare positions.
+// sign adds the header with the source, by which sessions and audits compare positions.
 func (s *session) sign(m *sink.Message) {
 	signed := func(h sink.Header) bool { return h.Key == sink.HeaderSource }
 	if !slices.ContainsFunc(m.Headers, signed) { // a dead letter may have it from the row

@@ -16,9 +16,9 @@ func TestSession_WaitsForNoAnswerOfASinkThatHasFailed(t *testing.T) {
 	s := &session{cfg: Config{DrainTimeout: time.Hour}}
 	for _, cause := range []error{nil, sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrUnknownTopic, replication.ErrSlotLost, errors.New("any other")} {
 		s.failed.Store(false)
-		require.Positive(t, s.patience(cause), "%v", cause)
+		require.Positive(t, s.drainTimeout(cause), "%v", cause)
 		s.failed.Store(true)
-		require.Zero(t, s.patience(cause), "%v", cause)
+		require.Zero(t, s.drainTimeout(cause), "%v", cause)
 	}
 }
 

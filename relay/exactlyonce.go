@@ -10,15 +10,15 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// boundary is the end of the newest whole transaction in session.out. Readers see it with it.
+// boundary is the end of the newest complete transaction in session.out.
 type boundary struct {
-	pending  bool // the sink has not received it
+	pending  bool // not passed to the sink
 	position sink.Position
-	complete int // messages of session.out before it
-	held     int // transactions held since the last boundary that the sink received
+	complete int // messages of session.out before the boundary
+	held     int // transactions held since the last boundary that was passed to the sink
 }
 
-// beginExactlyOnce shuts out other producers and continues behind the stored position.
+// beginExactlyOnce fences other producers, and resumes from the stored position.
 func (s *session) beginExactlyOnce(ctx context.Context) (err error) {
 	if s.transactional == nil {
 		return nil
@@ -28,9 +28,9 @@ func (s *session) beginExactlyOnce(ctx context.Context) (err error) {
 		return err
 	}
 	id := s.stream.Identity()
-	var lost pglogrepl.LSN
-	if s.resume, lost, err = resumeFrom(stored, s.source, id, s.stream.SeedLSN()); lost != 0 {
-		s.log.Error().Stringer("lsn", lost).Stringer("end_lsn", stored.LSN).
+	var fork pglogrepl.LSN
+	if s.resume, fork, err = resumeFrom(stored, s.source, id, s.stream.SeedLSN()); fork != 0 {
+		s.log.Error().Stringer("lsn", fork).Stringer("end_lsn", stored.LSN).
 			Int32("timeline", id.Timeline).Int32("timeline_before", stored.Source.Timeline).
 			Msg("server was promoted without all that was published: consumers have messages of " +
 				"transactions that are not in the database any more")
@@ -38,7 +38,7 @@ func (s *session) beginExactlyOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// commitHeld closes a transaction whose messages readers do not see yet: the window holds it.
+// commitHeld closes a transaction in the window, which holds it until consumers see it.
 func (s *session) commitHeld(e *replication.Event) {
 	s.window.commit(e.LSN, true)
 	s.boundary.pending, s.boundary.complete = true, len(s.out)
@@ -46,12 +46,12 @@ func (s *session) commitHeld(e *replication.Event) {
 	s.boundary.position = sink.Position{Source: s.source, LSN: e.LSN, CommitTime: e.Time}
 }
 
-// publishBoundary hands over what is complete, then its boundary, then the rest.
+// publishBoundary publishes the complete transactions, then their boundary, then the rest.
 func (s *session) publishBoundary(ctx context.Context) error {
 	complete, rest := s.out[:s.boundary.complete], s.out[s.boundary.complete:]
 	s.boundary.pending = false
 	err := s.handOver(ctx, complete)
-	if err == nil && s.deadLetters != nil { // which may have parked a key meanwhile
+	if err == nil && s.deadLetters != nil { // a key may have been parked meanwhile
 		err = s.followUp(rest)
 	}
 	if err != nil {
@@ -63,14 +63,14 @@ func (s *session) publishBoundary(ctx context.Context) error {
 	return s.handOver(ctx, rest)
 }
 
-// committed is the sink's Committed.
+// committed is the sink.Committed of the session: consumers see everything up to end.
 func (s *session) committed(end pglogrepl.LSN, err error) {
 	if err != nil {
 		s.sinkFailed(err, err)
 		return
 	}
 	now := time.Now()
-	s.moved.Store(now.UnixNano())
+	s.lastAck.Store(now.UnixNano())
 	now = now.Add(s.clockSkew())
 	s.window.visible(end, func(commitTime time.Time) {
 		s.metrics.CommitToAck.Observe(max(0, now.Sub(commitTime)).Seconds())

@@ -7,15 +7,15 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// heartbeat publishes records that belong to no row, through a sink of its own: no position waits
-// for them, and a topic that is not there or not permitted ends no session.
+// heartbeat publishes heartbeat records through a sink of its own: no position waits for them, and
+// a topic that is missing or not permitted ends no session.
 type heartbeat struct {
 	Broker
 	sink   sink.Sink // nil: to be opened
 	result chan error
 }
 
-// keepHeartbeat publishes one each interval while a session is open, until ctx or stop ends.
+// keepHeartbeat publishes a record per interval while a session is open, until ctx or stop ends.
 func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 	ctx, cancel := either(ctx, stop)
 	defer cancel()
@@ -42,7 +42,7 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 		case err != nil && !failing:
 			_, _, next := r.parts.Explain(err, r.State())
 			r.parts.Log.Warn().Err(err).Str("next", next).
-				Msg("heartbeat not published; rows are, and it is tried again")
+				Msg("heartbeat not published, and tried again; rows are published")
 		}
 		failing = err != nil
 	}
@@ -81,6 +81,6 @@ func (h *heartbeat) close(timeout time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	_ = h.sink.Close(ctx) // a record that is lost with it is followed by the next
+	_ = h.sink.Close(ctx) // another heartbeat follows a lost one
 	h.sink = nil
 }

@@ -13,29 +13,30 @@ import (
 // Phantoms are messages of transactions that the database does not have any more: it failed over
 // to a standby that had not received them. Consumers still have them.
 type Phantoms struct {
-	At             time.Time     `json:"at"`       // when it was noticed; zero: there are none
-	ForkLSN        pglogrepl.LSN `json:"fork_lsn"` // behind it commits are gone; zero: not known
+	At             time.Time     `json:"at"`       // of the discovery; zero: there are none
+	ForkLSN        pglogrepl.LSN `json:"fork_lsn"` // commits behind it are lost; zero: not known
 	ReceivedLSN    pglogrepl.LSN `json:"received_lsn"`
-	Messages       int           `json:"messages"` // that were handed to the broker
-	More           bool          `json:"more"`     // there may be more that are not remembered
+	Messages       int           `json:"messages"` // that were published
+	More           bool          `json:"more"`     // there may be older ones, not counted
 	Timeline       int32         `json:"timeline"`
 	TimelineBefore int32         `json:"timeline_before"`
 }
 
-// seen is the server that this process streamed from last. Of the goroutine in Run alone.
-type seen struct {
-	replication.Place               // as far as WAL was read; without a SystemID: nothing is known
-	confirmed         pglogrepl.LSN // the last position that it received
+// serverPosition is a server, and how far this process has streamed from it.
+type serverPosition struct {
+	replication.Place               // as far as WAL was read; empty before the first session
+	confirmed         pglogrepl.LSN // last position confirmed to it
 }
 
-// recognise refuses a server that is not the one this process has streamed from, or one that was
-// put back to an earlier state: LSNs are used again then. A standby that was promoted is accepted,
-// and what it lacks is reported. Nothing that this process remembers moves a position.
-func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
-	was := r.seen
-	now := seen{replication.Place{SystemID: id.SystemID, Timeline: id.Timeline, LSN: seed}, seed}
+// checkServer refuses another server than the last one, or one that was put back to an earlier
+// state: it uses LSNs again. It accepts a promoted standby, and reports the transactions that are
+// lost. It never moves a position.
+func (r *Relay) checkServer(id replication.Identity, seed pglogrepl.LSN) error {
+	was := r.lastServer
+	place := replication.Place{SystemID: id.SystemID, Timeline: id.Timeline, LSN: seed}
+	now := serverPosition{place, seed}
 	if was.SystemID == "" {
-		r.seen = now
+		r.lastServer = now
 		return nil
 	}
 	descent, fork := id.Continues(was.Place)
@@ -57,26 +58,26 @@ func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
 	}
 	if descent == replication.Forked && now.confirmed == was.confirmed && fork != 0 &&
 		now.confirmed > fork {
-		// A slot that came over with its old position.
+		// The slot was copied with its old position.
 		return fmt.Errorf("slot is confirmed up to %s of timeline %d, and the server left that "+
 			"timeline at %s: rows that it wrote from there on would never be sent: %w",
 			now.confirmed, was.Timeline, fork, replication.ErrSlotUnusable)
 	}
-	r.seen = now
+	r.lastServer = now
 	if id.Timeline != was.Timeline {
-		r.promoted(descent, fork, id, was)
+		r.reportPromotion(descent, fork, id, was)
 	}
 	return nil
 }
 
-// promoted reports a change of the timeline.
-func (r *Relay) promoted(descent replication.Descent, fork pglogrepl.LSN, id replication.Identity,
-	was seen) {
+// reportPromotion reports a change of the timeline.
+func (r *Relay) reportPromotion(descent replication.Descent, fork pglogrepl.LSN,
+	id replication.Identity, was serverPosition) {
 	log := r.parts.Log.With().Int32("timeline", id.Timeline).
 		Int32("timeline_before", was.Timeline).Stringer("received_lsn", was.LSN).Logger()
 	if descent == replication.NotKnown {
-		log.Warn().Msg("server was promoted, and cannot tell where: whether it has everything " +
-			"that was published is not known")
+		log.Warn().Msg("server was promoted at an unknown position: it may not have " +
+			"everything that was published")
 		return
 	}
 	if descent == replication.Continued {
@@ -102,51 +103,51 @@ func (r *Relay) promoted(descent replication.Descent, fork pglogrepl.LSN, id rep
 			"transactions that are not in the database any more")
 }
 
-// publishedTransactions is how many are remembered at least: some seconds of a busy outbox.
+// publishedTransactions is how many are counted at least: some seconds of a busy outbox.
 const publishedTransactions = 16 << 10
 
-// publishedCounts counts messages of the last transactions published. Of the pump, or of Run.
+// publishedCounts has the numbers of messages of the last transactions published.
 type publishedCounts struct {
-	last    []counted // in the order of commits
-	dropped bool      // there were older ones
+	last    []commitCount // in the order of commits
+	dropped bool          // older ones were removed
 }
 
-type counted struct {
+type commitCount struct {
 	commit   pglogrepl.LSN
 	messages int
 }
 
-// add counts one message of the transaction that commits there. One that comes again counts once.
-func (h *publishedCounts) add(commit pglogrepl.LSN) {
-	if n := len(h.last); n > 0 && h.last[n-1].commit == commit {
-		h.last[n-1].messages++
+// add counts a message of the transaction that commits at commit. A repeated one counts once.
+func (p *publishedCounts) add(commit pglogrepl.LSN) {
+	if n := len(p.last); n > 0 && p.last[n-1].commit == commit {
+		p.last[n-1].messages++
 		return
 	}
-	h.forget(commit)
-	if h.last == nil {
-		h.last = make([]counted, 0, 2*publishedTransactions)
+	p.forget(commit)
+	if p.last == nil {
+		p.last = make([]commitCount, 0, 2*publishedTransactions)
 	}
-	h.last = append(h.last, counted{commit, 1})
-	if len(h.last) == cap(h.last) {
-		h.dropped = true
-		h.last = append(h.last[:0], h.last[publishedTransactions:]...)
+	p.last = append(p.last, commitCount{commit, 1})
+	if len(p.last) == cap(p.last) {
+		p.dropped = true
+		p.last = append(p.last[:0], p.last[publishedTransactions:]...)
 	}
 }
 
-// behind counts the messages of transactions that commit behind fork. all: none is forgotten.
-func (h *publishedCounts) behind(fork pglogrepl.LSN) (messages int, all bool) {
-	for _, c := range slices.Backward(h.last) {
+// behind counts the messages of transactions that commit behind fork. all: none was removed.
+func (p *publishedCounts) behind(fork pglogrepl.LSN) (messages int, all bool) {
+	for _, c := range slices.Backward(p.last) {
 		if c.commit < fork {
 			return messages, true
 		}
 		messages += c.messages
 	}
-	return messages, !h.dropped
+	return messages, !p.dropped
 }
 
-// forget is for what comes again, or never will.
-func (h *publishedCounts) forget(from pglogrepl.LSN) {
-	for len(h.last) > 0 && h.last[len(h.last)-1].commit >= from {
-		h.last = h.last[:len(h.last)-1]
+// forget removes the transactions that commit at or behind from.
+func (p *publishedCounts) forget(from pglogrepl.LSN) {
+	for len(p.last) > 0 && p.last[len(p.last)-1].commit >= from {
+		p.last = p.last[:len(p.last)-1]
 	}
 }

@@ -18,7 +18,7 @@ import (
 // at 450, and confirmed 420.
 func met(log *bytes.Buffer) *Relay {
 	r := New(DefaultConfig(), Parts{Metrics: metrics.New(prometheus.NewRegistry(), "slot"), Log: zerolog.New(log)})
-	r.seen = seen{replication.Place{SystemID: "7", Timeline: 2, LSN: 500}, 420}
+	r.lastServer = serverPosition{replication.Place{SystemID: "7", Timeline: 2, LSN: 500}, 420}
 	for _, commit := range []pglogrepl.LSN{300, 300, 400, 400, 400, 450} {
 		r.published.add(commit)
 	}
@@ -49,17 +49,17 @@ func TestRecognise_ReportsWhatAFailoverLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			r := met(&log)
-			require.NoError(t, r.recognise(c.server, 350))
+			require.NoError(t, r.checkServer(c.server, 350))
 			require.Equal(t, c.phantoms, r.State().Phantoms.Messages)
 			require.InDelta(t, c.phantoms, testutil.ToFloat64(r.parts.Metrics.PhantomMessages), 0)
 			require.Contains(t, log.String(), c.said)
 			require.Equal(t, c.said == "", log.Len() == 0)
 
 			before := log.Len()
-			r.seen.LSN = 360
-			require.NoError(t, r.recognise(c.server, 350))
+			r.lastServer.LSN = 360
+			require.NoError(t, r.checkServer(c.server, 350))
 			require.Equal(t, before, log.Len(), "said again")
-			require.Equal(t, pglogrepl.LSN(350), r.seen.LSN, "positions of the other branch are forgotten")
+			require.Equal(t, pglogrepl.LSN(350), r.lastServer.LSN, "positions of the other branch are forgotten")
 		})
 	}
 }
@@ -80,11 +80,11 @@ func TestRecognise_RefusesAnotherHistory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			r := met(&log)
-			before := r.seen
-			err := r.recognise(c.server, c.seed)
+			before := r.lastServer
+			err := r.checkServer(c.server, c.seed)
 			require.ErrorIs(t, err, c.want)
 			require.ErrorContains(t, err, c.says)
-			require.Equal(t, before, r.seen)
+			require.Equal(t, before, r.lastServer)
 			class, _ := Classify(err, false)
 			require.Equal(t, Fatal, class)
 		})
@@ -95,7 +95,7 @@ func TestRecognise_RefusesAnotherHistory(t *testing.T) {
 func TestRecognise_TakesASlotThatWasMovedOnAfterTheFork(t *testing.T) {
 	var log bytes.Buffer
 	r := met(&log)
-	require.NoError(t, r.recognise(promotedAt(400, "no recovery target specified"), 410))
+	require.NoError(t, r.checkServer(promotedAt(400, "no recovery target specified"), 410))
 	require.Equal(t, 4, r.State().Phantoms.Messages)
 }
 

@@ -37,7 +37,7 @@ func TestMessages_AreNotUsedAgainBeforeTheyAreDelivered(t *testing.T) {
 	held := &slow{done: s.delivered}
 	s.sink = held
 	one := &replication.Batch{Events: b.Events[:5]} // one transaction
-	relay := func() { require.NoError(t, s.relay(t.Context(), one)) }
+	relay := func() { require.NoError(t, s.handleBatch(t.Context(), one)) }
 
 	relay()
 	first := held.has
@@ -76,11 +76,11 @@ func TestMessages_ThatFailedAreNotUsedAgain(t *testing.T) {
 	s, b := pumping(t, false, 3)
 	held := &slow{done: s.delivered}
 	s.sink = held
-	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]}))
+	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]}))
 	m := held.has[0]
 	s.delivered(m, sink.ErrClosed)
 	require.Equal(t, "agg-4711", string(m.Key))
-	require.Empty(t, s.messages.returned)
+	require.Empty(t, s.pool.returned)
 }
 
 // What a row was read into may be written again as soon as its message is delivered, and not before.
@@ -98,7 +98,7 @@ func TestMessages_HoldTheMemoryOfTheirRowsUntilTheyAreDelivered(t *testing.T) {
 		chunk.Retain()
 		return false
 	}
-	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]}))
+	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]}))
 	require.Len(t, held.has, 3)
 	require.False(t, free())
 	held.acknowledge(2)
@@ -113,7 +113,7 @@ func TestMessages_ThatFailedKeepTheMemoryOfTheirRows(t *testing.T) {
 	s.sink = held
 	var chunk replication.Chunk
 	b.Events[1].Chunk = &chunk
-	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:3]}))
+	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:3]}))
 	s.delivered(held.has[0], sink.ErrClosed)
 	require.NotPanics(t, chunk.Release, "the sink may still read it")
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// awaited is a row that ended a session because its topic does not exist. The next one looks for
-// the topic first: else it would publish the rows in front of the row again.
+// awaited is a row that ended a session because its topic does not exist. The next session looks
+// for the topic first: else it would publish the rows before this one again.
 type awaited struct {
 	topic string
 	row   sink.Origin
-	place seen // the server whose position the row has
+	place serverPosition // the server whose position the row has
 }
 
-// awaitTopic remembers the row that ended a session if its topic is missing, and explains err.
+// awaitTopic sets r.awaited if a missing topic ended the session, and explains err.
 func (r *Relay) awaitTopic(err error) error {
 	failed, ok := errors.AsType[*sink.MessageError](err)
 	if !ok || !errors.Is(err, sink.ErrUnknownTopic) {
@@ -30,17 +30,17 @@ func (r *Relay) awaitTopic(err error) error {
 	}
 	o := failed.Origin
 	r.awaited = &awaited{
-		topic: strings.Clone(failed.Topic), place: r.seen,
-		// Without the memory of what was read together with the row.
+		topic: strings.Clone(failed.Topic), place: r.lastServer,
+		// Cloned, so that the read buffer of the row is not retained.
 		row: sink.Origin{LSN: o.LSN, Index: o.Index, CommitTime: o.CommitTime,
 			Relation: strings.Clone(o.Relation), EventID: strings.Clone(o.EventID)},
 	}
-	return r.missing.undecided(failed.Topic, err)
+	return r.missing.explain(failed.Topic, err)
 }
 
-// retryAwaited looks for the topic that the last session ended for, unless the stream does not
-// bring its row again: the slot was advanced past it, or the server is another one.
-func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
+// checkAwaited looks for the topic whose absence ended the last session. It forgets the topic if
+// the stream does not send its row again: the slot was advanced, or the server is another one.
+func (r *Relay) checkAwaited(ctx context.Context, s *session) error {
 	a := r.awaited
 	if a == nil {
 		return nil
@@ -51,8 +51,7 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 		r.awaited = nil
 		r.parts.Log.Info().Str("topic", a.topic).Stringer("lsn", a.row.LSN).
 			Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).
-			Msg("topic is not waited for any more: the slot does not send the row that belongs " +
-				"there")
+			Msg("stopped waiting for topic: the slot does not send the row for it any more")
 		return nil
 	}
 	err := s.sink.Topic(ctx, a.topic)
@@ -63,28 +62,28 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	if failed, ok := errors.AsType[*sink.MessageError](err); ok {
 		err = failed.Err
 	}
-	return r.missing.undecided(a.topic,
+	return r.missing.explain(a.topic,
 		&sink.MessageError{Topic: a.topic, Origin: a.row, Untaken: true, Err: err})
 }
 
-// missing is since when topics of rows do not exist. Of the goroutine of Run, or the pump.
+// missing has the topics that do not exist, and since when.
 type missing struct {
-	after  time.Duration // that makes the rows of a missing topic poison; zero: they never are
-	gap    time.Duration // between two answers, at most; else the time in between does not count
+	after  time.Duration // until the rows of a missing topic are poison; zero: never
+	gap    time.Duration // at most between two answers; else absence.since begins again
 	topics map[string]*absence
 }
 
-// absence is a topic that the cluster does not have, by each answer that it gave.
+// absence is a topic that does not exist by each answer of the cluster from since to last.
 type absence struct {
 	since, last time.Time
 	err         error // the last answer
-	settled     bool  // for long enough; until the topic is there
+	settled     bool  // missing for long enough; stays so until the topic exists
 }
 
 const (
-	// missingTopics bounds how many topics are remembered. The names come from rows.
+	// missingTopics limits the number of missing topics. Their names come from rows.
 	missingTopics = 1000
-	// missingFresh is how long an answer counts for the rows behind.
+	// missingFresh is how long an answer applies to later rows.
 	missingFresh = time.Second
 )
 
@@ -96,7 +95,7 @@ func newMissing(cfg Config, policies deadletter.Config) missing {
 	return m
 }
 
-// judge takes an answer about a topic, and reports whether its rows are poison now.
+// judge records an answer about a topic, and reports whether its rows are poison now.
 func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	a := m.topics[topic]
 	if m.after == 0 {
@@ -118,8 +117,8 @@ func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	return a.settled
 }
 
-// undecided adds to the error of a row whose topic is missing until when the relay waits.
-func (m *missing) undecided(topic string, err error) error {
+// explain adds to the error of a row how long the relay waits for its missing topic.
+func (m *missing) explain(topic string, err error) error {
 	switch a := m.topics[topic]; {
 	case !errors.Is(err, sink.ErrUnknownTopic):
 		return err
@@ -134,7 +133,7 @@ func (m *missing) undecided(topic string, err error) error {
 	}
 }
 
-// makeRoom forgets the topic with the oldest answer.
+// makeRoom removes the topic with the oldest answer if there are too many.
 func (m *missing) makeRoom() {
 	if len(m.topics) >= missingTopics {
 		delete(m.topics, slices.MinFunc(slices.Collect(maps.Keys(m.topics)),
@@ -142,13 +141,13 @@ func (m *missing) makeRoom() {
 	}
 }
 
-// unsettle restarts the time of all topics that are not missing for long enough.
-func (m *missing) unsettle() {
+// forgetUnsettled removes the topics that are not settled: their time begins again.
+func (m *missing) forgetUnsettled() {
 	maps.DeleteFunc(m.topics, func(_ string, a *absence) bool { return !a.settled })
 }
 
-// missingTopic applies the policy to a row whose topic has been missing for long enough, and still
-// is. False: it is published. An error ends the session.
+// missingTopic applies the policy to a row whose topic is settled and still missing. It returns
+// false if the row is to be published.
 func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (bool, error) {
 	a := s.missing.topics[m.Topic]
@@ -156,14 +155,14 @@ func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sin
 		return false, nil
 	}
 	if time.Since(a.last) > missingFresh {
-		s.waits.Store(true)
+		s.inSink.Store(true)
 		err := s.sink.Topic(ctx, m.Topic)
-		s.waited()
+		s.sinkReturned()
 		if !s.missing.judge(m.Topic, err, time.Now()) {
 			return false, err
 		}
 	}
 	reason := &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true,
 		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}
-	return true, s.poisoned(ctx, deadletter.Poison{Event: e, Message: m, Err: reason})
+	return true, s.handlePoison(ctx, deadletter.Poison{Event: e, Message: m, Err: reason})
 }

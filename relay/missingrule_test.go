@@ -77,7 +77,7 @@ func TestMissing_AnotherFailureBeginsTheTimeAnew(t *testing.T) {
 	m.judge("typo", errMissing, now)
 	m.judge("settled", errMissing, now.Add(-time.Minute))
 	require.True(t, m.judge("settled", errMissing, now))
-	m.unsettle()
+	m.forgetUnsettled()
 	require.False(t, m.judge("typo", errMissing, now.Add(time.Minute)))
 	require.True(t, m.judge("settled", errMissing, now.Add(time.Minute)))
 }
@@ -85,12 +85,12 @@ func TestMissing_AnotherFailureBeginsTheTimeAnew(t *testing.T) {
 func TestMissing_TellsWhatBecomesOfTheRow(t *testing.T) {
 	row := &sink.MessageError{Topic: "typo", Err: errMissing}
 	halt := new(HaltError)
-	require.ErrorAs(t, clock(deadletter.Halt, time.Minute).undecided("typo", row), &halt)
+	require.ErrorAs(t, clock(deadletter.Halt, time.Minute).explain("typo", row), &halt)
 	require.Equal(t, deadletter.UnknownTopic, halt.Cause)
 	m := clock(deadletter.Skip, time.Minute)
-	require.ErrorContains(t, m.undecided("typo", row), "deadletter.unknown_topic decides once the topic has been missing for 1m0s")
+	require.ErrorContains(t, m.explain("typo", row), "deadletter.unknown_topic decides once the topic has been missing for 1m0s")
 	m.judge("typo", errMissing, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	require.ErrorContains(t, m.undecided("typo", row), "deadletter.unknown_topic decides at 2026-01-02T03:05:05Z")
+	require.ErrorContains(t, m.explain("typo", row), "deadletter.unknown_topic decides at 2026-01-02T03:05:05Z")
 	other := errors.New("other")
-	require.Equal(t, other, m.undecided("typo", other))
+	require.Equal(t, other, m.explain("typo", other))
 }

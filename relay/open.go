@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// open makes everything of a session, the sink first: without a broker the slot is not held.
+// open opens a session, the sink first: without a broker it does not occupy the slot.
 func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*session, error) {
 	s := &session{cfg: r.cfg, policies: r.parts.DeadLetters.Policies, log: r.parts.Log,
 		metrics: r.parts.Metrics, fail: fail,
@@ -29,7 +29,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
-	// The topics may take longer to read than the server waits for a status.
+	// Reading topics may take longer than wal_sender_timeout.
 	done := make(chan struct{})
 	var alive sync.WaitGroup
 	alive.Go(func() { s.stream.KeepAlive(done) })
@@ -41,9 +41,9 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		_ = s.finish(ctx, err)
 		return nil, err
 	}
-	r.paused, r.held, r.openedAt = false, false, time.Now()
+	r.paused, r.slotWasHeld, r.openedAt = false, false, time.Now()
 	r.mu.Lock()
-	r.session, r.streamed, r.openFrom, r.counted = s, true, r.openedAt, 0
+	r.session, r.streamed, r.openFrom, r.reportedBytes = s, true, r.openedAt, 0
 	r.state.Sessions++
 	number := r.state.Sessions
 	r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	return s, nil
 }
 
-// openSink opens the configured kind of sink.
+// openSink opens the sink that relay.exactly_once and relay.dedup need.
 func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 	if r.cfg.ExactlyOnce {
 		s.transactional, err = r.parts.Broker.OpenTransactional(ctx, s.delivered, s.committed)
@@ -67,8 +67,8 @@ func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 	if err != nil || r.cfg.Dedup != DedupTail {
 		return err
 	}
-	var can bool
-	if s.dedup, can = s.sink.(sink.Deduplicator); !can {
+	var ok bool
+	if s.dedup, ok = s.sink.(sink.Deduplicator); !ok {
 		s.closeSink(sinkCloseTimeout)
 		return fmt.Errorf("%w: relay.dedup = %q: this sink cannot read what is published",
 			ErrConfiguration, DedupTail)
@@ -76,18 +76,18 @@ func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 	return nil
 }
 
-// resume compares server and topics with earlier sessions. The slot is ours: no one else
-// publishes.
+// resume compares server and topics with earlier sessions. The session occupies the slot, so no
+// other process publishes.
 func (r *Relay) resume(ctx context.Context, s *session) error {
-	id, seed, timeline := s.stream.Identity(), s.stream.SeedLSN(), r.seen.Timeline
+	id, seed, timeline := s.stream.Identity(), s.stream.SeedLSN(), r.lastServer.Timeline
 	r.candidates.forget(seed)
-	if err := r.recognise(id, seed); err != nil {
+	if err := r.checkServer(id, seed); err != nil {
 		return err
 	}
 	if r.parts.Rows.Timeline != nil {
 		r.parts.Rows.Timeline(id.Timeline)
 	}
-	if err := r.retryAwaited(ctx, s); err != nil {
+	if err := r.checkAwaited(ctx, s); err != nil {
 		return err
 	}
 	s.source = r.parts.Source
@@ -102,25 +102,26 @@ func (r *Relay) resume(ctx context.Context, s *session) error {
 	if was == 0 || seed <= was {
 		return nil
 	}
-	// After a promotion nothing that was observed of the slot is of this one.
-	if moved := r.parts.Server.Moved; moved != nil && !r.paused && r.seen.Timeline == timeline {
-		err := moved(ctx, Move{Acked: was, Confirmed: seed, Streamed: r.openedAt, Held: r.held})
-		if err != nil {
+	// After a promotion the observations of the slot are those of another server.
+	if moved := r.parts.Server.Moved; moved != nil && !r.paused && id.Timeline == timeline {
+		if err := moved(ctx, Move{Acked: was, Confirmed: seed, Streamed: r.openedAt,
+			Held: r.slotWasHeld}); err != nil {
 			return err
 		}
 	}
-	// No error: after a takeover and back it is what has to be.
+	// Not an error: it is so after another relay took over for a while.
 	r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).
 		Msg("slot was advanced by another session: another relay published the rows between " +
 			"these positions, or the slot was recreated and they are not published")
 	return nil
 }
 
+// close sets the State to that of a relay without a session.
 func (r *Relay) close(s *session) {
 	s.closeDeadLetters()
-	r.observe()
-	r.seen.LSN = max(r.seen.LSN, s.stream.ReceivedLSN())
-	r.seen.confirmed = s.stream.ConfirmedFlushLSN()
+	r.setGauges()
+	r.lastServer.LSN = max(r.lastServer.LSN, s.stream.ReceivedLSN())
+	r.lastServer.confirmed = s.stream.ConfirmedFlushLSN()
 	r.mu.Lock()
 	r.state.Published += s.acknowledged.Load()
 	r.session = nil

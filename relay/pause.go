@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// ErrStopping: a relay that is about to end, or has ended, is not paused.
+// ErrStopping is the error of Pause for a relay that stops or has ended.
 var ErrStopping = errors.New("the relay is stopping")
 
-// Pause ends the session as a stop does, which releases the slot, and opens no other until Resume,
-// or until the time comes if it is not zero. It does not wait for the phase Paused, and it is not
-// stored: another process relays at once. A relay that is paused already takes the new reason and
-// time. The error is ErrStopping. Safe for concurrent use.
+// Pause ends the session like a stop, which releases the slot. The next session begins after
+// Resume, or at the time until, unless zero. Pause does not wait for the phase Paused. A pause is
+// not stored, and other processes may take over. A second call replaces reason and time. The error
+// is ErrStopping. Safe for concurrent use.
 func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	return p, nil
 }
 
-// Resume ends a pause, and returns false if there was none. Safe for concurrent use.
+// Resume ends a pause, and returns false if there is none. Safe for concurrent use.
 func (r *Relay) Resume() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +48,7 @@ func (r *Relay) setPauseLocked(p Pause) {
 	r.pauseChanged = make(chan struct{})
 }
 
-// untilPaused returns what sessions are to end with: stop, or a pause.
+// untilPaused returns the context work, which ends with stop or at a pause.
 func (r *Relay) untilPaused(stop context.Context) (work context.Context, end context.CancelFunc) {
 	work, end = context.WithCancel(stop)
 	r.mu.Lock()
@@ -60,32 +60,32 @@ func (r *Relay) untilPaused(stop context.Context) (work context.Context, end con
 	return work, end
 }
 
-// stayPaused returns true when the pause is over, and false when a signal came.
+// stayPaused waits until the pause ends. It returns false if ctx or stop ends before.
 func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 	var logged Pause
 	for {
 		r.mu.Lock()
-		asked, changed := r.state.Paused, r.pauseChanged
+		pause, changed := r.state.Paused, r.pauseChanged
 		r.mu.Unlock()
-		if asked.Since.IsZero() {
+		if pause.Since.IsZero() {
 			break
 		}
-		if asked != logged {
-			logged = asked
+		if pause != logged {
+			logged = pause
 			r.enter(Paused, nil)
-			r.logPause(asked)
+			r.logPause(pause)
 		}
 		var due <-chan time.Time
-		if !asked.Until.IsZero() {
-			due = time.After(time.Until(asked.Until))
+		if !pause.Until.IsZero() {
+			due = time.After(time.Until(pause.Until))
 		}
 		select {
 		case <-changed:
 		case <-due:
-			r.parts.Log.Info().Time("until", asked.Until).
+			r.parts.Log.Info().Time("until", pause.Until).
 				Msg("pause is over; its time has come")
 			r.mu.Lock()
-			if r.state.Paused == asked { // else it was changed meanwhile
+			if r.state.Paused == pause { // else it was changed meanwhile
 				r.setPauseLocked(Pause{})
 			}
 			r.mu.Unlock()

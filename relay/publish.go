@@ -9,14 +9,14 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// add takes a message into the window and to those that the next publish hands over.
+// add adds a message to the window and to s.out. It waits for room in the window.
 func (s *session) add(ctx context.Context, m *sink.Message) error {
 	retain(m)
 	m.Origin.Transaction = s.transaction
-	m.Origin.HeldBytes = max(m.Size(), s.held)
-	s.held = 0
+	m.Origin.HeldBytes = max(m.Size(), s.readBytes)
+	s.readBytes = 0
 	for !s.window.tryAdd(m.Origin.HeldBytes) {
-		// The window only gets room when what is in it has been handed over.
+		// The window gets room only after its messages were published.
 		if err := s.publish(ctx); err != nil {
 			return err
 		}
@@ -24,13 +24,13 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 			return err
 		}
 	}
-	s.rows++
+	s.txMessages++
 	s.out = append(s.out, m)
 	s.published.add(m.Origin.LSN)
 	return nil
 }
 
-// waitForRoom waits until something left the window, or ctx ends, and returns its cause. It counts
+// waitForRoom waits until something left the window, or returns the cause of ctx. A wait counts
 // as progress: a stalled broker must not look like a hung process.
 func (s *session) waitForRoom(ctx context.Context) error {
 	for {
@@ -47,7 +47,7 @@ func (s *session) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// publish hands over what has gathered. It returns when the sink has taken it.
+// publish hands s.out to the sink, and returns when the sink has taken it.
 func (s *session) publish(ctx context.Context) error {
 	defer func() { clear(s.out); s.out = s.out[:0] }()
 	if s.boundary.pending {
@@ -56,7 +56,7 @@ func (s *session) publish(ctx context.Context) error {
 	return s.handOver(ctx, s.out)
 }
 
-// handOver returns when the sink has taken ms. An error ends the session.
+// handOver hands ms to the sink, or what replaces refused messages. An error ends the session.
 func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 	now := time.Now()
 	for _, m := range ms {
@@ -65,9 +65,9 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 	for len(ms) > 0 {
 		err := context.Cause(ctx)
 		if err == nil {
-			s.waits.Store(true)
+			s.inSink.Store(true)
 			err = s.sink.Publish(ctx, ms)
-			s.waited()
+			s.sinkReturned()
 		}
 		if err == nil {
 			return nil
@@ -82,22 +82,22 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 	return nil
 }
 
-// notTaken is how many messages Publish did not take: from the one that err names, else all.
+// notTaken returns how many messages Publish did not take: from the one in err on, else all.
 func notTaken(ms []*sink.Message, err error) int {
 	if failed, ok := errors.AsType[*sink.MessageError](err); ok {
-		// those taken may be delivered by now: nothing else of them may be read
-		named := func(m *sink.Message) bool { return sameEvent(m, failed.Origin) }
-		return len(ms) - max(0, slices.IndexFunc(ms, named))
+		// a message that was taken may be in use again: nothing else of it may be read
+		inError := func(m *sink.Message) bool { return sameEvent(m, failed.Origin) }
+		return len(ms) - max(0, slices.IndexFunc(ms, inError))
 	}
 	return len(ms)
 }
 
-// sameEvent compares by index, since a message outside of a transaction may share its LSN.
+// sameEvent reports whether m has the window's transaction and the index of the event.
 func sameEvent(m *sink.Message, of sink.Origin) bool {
 	return m.Origin.Transaction == of.Transaction && m.Origin.Index == of.Index
 }
 
-// delivered is the sink's Done.
+// delivered is the sink.Done of the session.
 func (s *session) delivered(m *sink.Message, err error) {
 	if err != nil {
 		s.recent.refusedBy(m.Topic, err)
@@ -108,7 +108,7 @@ func (s *session) delivered(m *sink.Message, err error) {
 		s.candidates.cleared(m)
 	}
 	now := time.Now()
-	s.moved.Store(now.UnixNano())
+	s.lastAck.Store(now.UnixNano())
 	size := m.Size()
 	late := max(0, now.Add(s.clockSkew()).Sub(m.Origin.CommitTime))
 	if s.transactional == nil {
@@ -122,8 +122,8 @@ func (s *session) delivered(m *sink.Message, err error) {
 	s.recent.delivered(m, now, late)
 	s.acknowledged.Add(1)
 	number, held := m.Origin.Transaction, m.Origin.HeldBytes
-	if !s.isDeadLetter(m.Topic) { // those are the handler's
-		s.messages.release(m)
+	if !s.isDeadLetter(m.Topic) { // the handler owns dead letters
+		s.pool.release(m)
 	}
 	s.window.done(number, held)
 }
@@ -136,13 +136,13 @@ func (s *session) sinkFailed(err, cause error) {
 	s.fail(cause)
 }
 
-// waited ends a wait for the sink, which began with waits.
-func (s *session) waited() {
+// sinkReturned clears inSink after a call of the sink.
+func (s *session) sinkReturned() {
 	s.progress.Store(time.Now().UnixNano())
-	s.waits.Store(false)
+	s.inSink.Store(false)
 }
 
-// settle hands over what has gathered and waits until nothing of it is in flight.
+// settle publishes s.out and waits until the broker has acknowledged every message.
 func (s *session) settle(ctx context.Context) error {
 	if err := s.publish(ctx); err != nil {
 		return err

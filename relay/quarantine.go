@@ -16,60 +16,60 @@ import (
 )
 
 // errRefused ends a session: the next one publishes the refused records one by one.
-var errRefused = errors.New("refused by the broker; tried again by itself")
+var errRefused = errors.New("refused by the broker; each record is tried again alone")
 
-// candidates remembers, from session to session, the records that the broker has refused. It
-// refuses whole batches, so most of them may be cleared.
+// candidates has the records that the broker has refused, over all sessions. It refuses whole
+// batches, so most candidates are delivered when they are published alone.
 type candidates struct {
 	retries int
 	count   atomic.Int64 // of known, so that a row costs no lock while there are none
 	probing atomic.Bool  // nothing but one candidate is in flight
 
 	mu    sync.Mutex // guards known
-	known map[identity]candidate
+	known map[recordID]candidate
 }
 
-// candidate is a record that may be the reason why a batch was refused.
+// candidate is a record that may be the cause of a refused batch.
 type candidate struct {
 	refusals  int   // with nothing else in flight
-	err       error // the last one
-	confirmed bool  // it is the reason: refusals has reached the limit
+	err       error // of the last refusal
+	confirmed bool  // it is the cause: refusals has reached the limit
 }
 
-// identity tells a record from the dead letter of its event, and by the relation from a message
-// outside of a transaction with the same position.
-type identity struct {
+// recordID identifies a record. The topic differs from that of its dead letter, the relation from
+// that of a message outside of a transaction at the same position.
+type recordID struct {
 	lsn             pglogrepl.LSN
 	index           uint32
 	topic, relation string
 }
 
-func identityOf(m *sink.Message) identity {
-	return identity{m.Origin.LSN, m.Origin.Index, m.Topic, m.Origin.Relation}
+func recordIDOf(m *sink.Message) recordID {
+	return recordID{m.Origin.LSN, m.Origin.Index, m.Topic, m.Origin.Relation}
 }
 
 func (c *candidates) any() bool { return c.count.Load() > 0 }
 
-// find returns a zero candidate for a message that was not refused.
+// find returns the candidate of m, or a zero one if m was not refused.
 func (c *candidates) find(m *sink.Message) candidate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.known[identityOf(m)]
+	return c.known[recordIDOf(m)]
 }
 
-// cleared drops one that was delivered.
+// cleared removes a candidate that was delivered.
 func (c *candidates) cleared(m *sink.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.known, identityOf(m))
+	delete(c.known, recordIDOf(m))
 	c.countLocked()
 }
 
-// forget drops those that are confirmed. Each error keeps what was read with its row in memory.
+// forget removes candidates before the slot's position: each error retains a read buffer.
 func (c *candidates) forget(before pglogrepl.LSN) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.known, func(id identity, _ candidate) bool { return id.lsn < before })
+	maps.DeleteFunc(c.known, func(id recordID, _ candidate) bool { return id.lsn < before })
 	c.countLocked()
 }
 
@@ -80,7 +80,7 @@ func refusesBatch(err error) bool {
 	return errors.Is(err, sink.ErrTooLarge) || errors.Is(err, sink.ErrInvalidRecord)
 }
 
-// refused notes what the broker refused when it was sent, and returns an error that is retried.
+// refused adds a candidate if err refuses a batch, and returns an error that is retried.
 func (c *candidates) refused(m *sink.Message, err error) error {
 	if !refusesBatch(err) {
 		return err
@@ -92,15 +92,15 @@ func (c *candidates) refused(m *sink.Message, err error) error {
 	return c.note(m, err, refusals)
 }
 
-// note counts refusals with nothing else in flight, and returns an error that is retried.
+// note adds refusals to the candidate of m, and returns an error that is retried.
 func (c *candidates) note(m *sink.Message, err error, refusals int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
-		c.known = map[identity]candidate{}
+		c.known = map[recordID]candidate{}
 	}
-	refusals += c.known[identityOf(m)].refusals
-	c.known[identityOf(m)] = candidate{refusals, err, refusals >= c.retries}
+	refusals += c.known[recordIDOf(m)].refusals
+	c.known[recordIDOf(m)] = candidate{refusals, err, refusals >= c.retries}
 	c.countLocked()
 	return fmt.Errorf("%w: %w", errRefused, err)
 }
@@ -110,9 +110,9 @@ func (s *session) probe(ctx context.Context, e *replication.Event, m *sink.Messa
 	c candidate) error {
 	if c.confirmed {
 		if s.isDeadLetter(m.Topic) {
-			return c.err // there is no other place for it
+			return c.err // a dead letter has no dead letter
 		}
-		return s.poisoned(ctx, deadletter.Poison{Event: e, Message: m, Err: c.err})
+		return s.handlePoison(ctx, deadletter.Poison{Event: e, Message: m, Err: c.err})
 	}
 	if err := s.settle(ctx); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *session) probe(ctx context.Context, e *replication.Event, m *sink.Messa
 	}
 	s.candidates.probing.Store(true)
 	err := s.settle(ctx)
-	if err == nil { // else the session ends, perhaps before Done is called with the reason
+	if err == nil { // else Done may still be called with the refusal
 		s.candidates.probing.Store(false)
 	}
 	return err

@@ -57,7 +57,7 @@ type counting struct {
 }
 
 func (c *counting) Publish(_ context.Context, ms []*sink.Message) error {
-	messages, _, _ := c.s.window.load()
+	messages, _, _ := c.s.window.inFlight()
 	call := handover{inFlight: messages, alone: c.s.candidates.probing.Load()}
 	for _, m := range ms {
 		call.rows = append(call.rows, m.Origin.Index)
@@ -79,7 +79,7 @@ func TestSuspects_AreTriedAlone(t *testing.T) {
 	c := &counting{s: s}
 	s.sink = c
 	_ = s.candidates.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}}, sink.ErrTooLarge, 0)
-	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
+	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
 	c.acks.Wait()
 	require.Equal(t, []handover{{[]uint32{0}, 1, false}, {[]uint32{1}, 1, true}, {[]uint32{2}, 1, false}}, c.calls)
 	require.False(t, s.candidates.any(), "it was taken")

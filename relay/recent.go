@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	recentEvents  = 100
-	recentPause   = 20 * time.Millisecond // a person reads no more, and each costs the sink time
-	refusedTopics = 200                   // names of topics come from rows
+	recentEvents   = 100
+	recentInterval = 20 * time.Millisecond // between events: each costs the sink time
+	refusedTopics  = 200                   // at most: the names come from rows
 )
 
 // Published is an event that the broker acknowledged, without its content.
@@ -30,19 +30,19 @@ type Published struct {
 	Bytes          int       `json:"bytes"`
 }
 
-// Failure is why sessions ended, by reason.
+// Failure counts the sessions that ended for one reason.
 type Failure struct {
 	Reason    string    `json:"reason"` // as in the log, and a heading in docs/RUNBOOKS.md
 	Class     string    `json:"class"`
 	Count     int       `json:"count"`
 	FirstSeen time.Time `json:"first_seen"`
 	LastSeen  time.Time `json:"last_seen"`
-	Text      string    `json:"text"` // of the last one
+	Text      string    `json:"text"` // of the last session
 	WAL       string    `json:"wal,omitempty"`
 	Next      string    `json:"next,omitempty"`
 }
 
-// recent remembers a little of what happened, for people who look. The zero value is ready.
+// recent has the last events and the failures of this process. The zero value is ready.
 type recent struct {
 	last   atomic.Int64 // when an event was kept, Unix nanoseconds
 	commit atomic.Int64 // of the newest transaction with an event acknowledged, Unix microseconds
@@ -53,19 +53,19 @@ type recent struct {
 	refused  map[string]int // messages that the broker refused, by topic
 }
 
-// delivered keeps a sample of events, at most one in recentPause. It is called for every message.
+// delivered records the commit time, and the event unless one was recorded a moment ago.
 func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 	commit := m.Origin.CommitTime.UnixMicro() // partitions acknowledge in any order
 	for was := r.commit.Load(); commit > was && !r.commit.CompareAndSwap(was, commit); {
 		was = r.commit.Load()
 	}
 	last, at := r.last.Load(), now.UnixNano()
-	if at-last < int64(recentPause) || !r.last.CompareAndSwap(last, at) {
+	if at-last < int64(recentInterval) || !r.last.CompareAndSwap(last, at) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Cloned, or each string would keep the memory of the whole batch it was read with.
+	// Cloned, since each string refers to the read buffer.
 	r.events = append(r.events[max(0, len(r.events)-recentEvents+1):], Published{
 		At: now, Topic: strings.Clone(m.Topic), Relation: strings.Clone(m.Origin.Relation),
 		EventID: strings.Clone(m.Origin.EventID), LSN: m.Origin.LSN.String(),
@@ -73,7 +73,7 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 	})
 }
 
-// lastCommit is zero if nothing was acknowledged.
+// lastCommit returns the newest commit time; zero if nothing was acknowledged.
 func (r *recent) lastCommit() time.Time {
 	if at := r.commit.Load(); at > 0 {
 		return time.UnixMicro(at).UTC()
@@ -81,7 +81,7 @@ func (r *recent) lastCommit() time.Time {
 	return time.Time{}
 }
 
-// refusedBy counts a message that a topic did not take. Those behind it are not counted.
+// refusedBy counts a refused message, but none that failed with the sink or its connection.
 func (r *recent) refusedBy(topic string, err error) {
 	if errors.Is(err, sink.ErrClosed) || errors.Is(err, sink.ErrUnreachable) {
 		return
@@ -118,7 +118,7 @@ func (r *Relay) Recent() []Published {
 	return events
 }
 
-// Failures returns why sessions of this process ended, the latest reason first.
+// Failures returns why sessions of this process ended, the latest first.
 func (r *Relay) Failures() []Failure {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
@@ -127,7 +127,7 @@ func (r *Relay) Failures() []Failure {
 	return append([]Failure{}, failures...) // [] in JSON, not null
 }
 
-// Refused returns how many messages the broker refused, by topic; not what a connection lost.
+// Refused returns how many messages the broker refused, by topic.
 func (r *Relay) Refused() map[string]int {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()

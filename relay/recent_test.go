@@ -17,8 +17,8 @@ func TestRecent_KeepsASampleOfTheNewest(t *testing.T) {
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	for i := range 3 * recentEvents {
 		m := &sink.Message{Topic: "orders", Value: []byte("secret"), Origin: sink.Origin{EventID: fmt.Sprint(i), LSN: 0x1_0000_0010, CommitTime: at}}
-		r.recent.delivered(m, at.Add(time.Duration(i)*recentPause), 3*time.Millisecond)
-		r.recent.delivered(m, at.Add(time.Duration(i)*recentPause+recentPause/2), 0) // too soon
+		r.recent.delivered(m, at.Add(time.Duration(i)*recentInterval), 3*time.Millisecond)
+		r.recent.delivered(m, at.Add(time.Duration(i)*recentInterval+recentInterval/2), 0) // too soon
 	}
 	events := r.Recent()
 	require.Len(t, events, recentEvents)
@@ -26,7 +26,7 @@ func TestRecent_KeepsASampleOfTheNewest(t *testing.T) {
 		require.Equal(t, fmt.Sprint(3*recentEvents-1-i), e.EventID)
 	}
 	require.Equal(t, Published{
-		At: at.Add(time.Duration(3*recentEvents-1) * recentPause), Topic: "orders", EventID: "299", LSN: "1/10", CommitTime: at,
+		At: at.Add(time.Duration(3*recentEvents-1) * recentInterval), Topic: "orders", EventID: "299", LSN: "1/10", CommitTime: at,
 		LatencySeconds: 0.003, Bytes: 6,
 	}, events[0])
 }

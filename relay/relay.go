@@ -19,29 +19,29 @@ type Relay struct {
 	recent     recent
 	candidates candidates
 
-	// Of the goroutine in Run alone; missing and published of the pump while there is one.
-	openedAt  time.Time       // when the stream of the last session was opened
-	paused    bool            // since the last session, maybe to work on the slot
-	held      bool            // since the last session, by another process
-	awaited   *awaited        // row that ended the last session as it has no topic; or nil
-	missing   missing         // topics
-	seen      seen            // the server of the last session; see identity.go
-	published publishedCounts // by that server's positions
+	// Used only by Run's goroutine; missing and published by the pump while it runs.
+	openedAt    time.Time       // when the stream of the last session was opened
+	paused      bool            // since the last session: the slot may have been changed
+	slotWasHeld bool            // another process used the slot since the last session
+	awaited     *awaited        // row whose missing topic ended the last session, or nil
+	missing     missing         // missing topics
+	lastServer  serverPosition  // the server of the last session
+	published   publishedCounts // of the last server
 
-	mu           sync.Mutex // guards what follows
-	state        State
-	session      *session                // the open one, or nil
-	counted      uint64                  // bytes received by session that the metrics have
-	streamed     bool                    // a session of this process has been open
-	fail         context.CancelCauseFunc // ends the attempt under way, or nil
-	failFrom     time.Time               // when fail was set
-	openFrom     time.Time               // when the stream of session was opened; zero without one
-	stopping     func() error            // the Err of Run's stop; nil before Run
-	endWork      func()                  // ends the context work for a pause; nil before Run
-	pauseChanged chan struct{}           // closed and replaced whenever state.Paused changes
+	mu            sync.Mutex // guards what follows
+	state         State
+	session       *session                // the open one, or nil
+	reportedBytes uint64                  // bytes received by session that are in the metrics
+	streamed      bool                    // a session of this process has been open
+	fail          context.CancelCauseFunc // ends the running attempt, or nil
+	failFrom      time.Time               // when fail was set
+	openFrom      time.Time               // when session was opened; zero without one
+	stopping      func() error            // stop.Err of Run; nil before Run
+	endWork       func()                  // ends Run's context work, for a pause; nil before Run
+	pauseChanged  chan struct{}           // closed and replaced whenever state.Paused changes
 }
 
-// New makes a relay. Run it once.
+// New returns a relay. Run may be called once.
 func New(cfg Config, parts Parts) *Relay {
 	if parts.Server.ClockSkew == nil {
 		parts.Server.ClockSkew = func() time.Duration { return 0 }
@@ -59,17 +59,17 @@ func New(cfg Config, parts Parts) *Relay {
 	}
 }
 
-// Run relays until stop ends, then drains and returns nil, or until an error that no new session
-// can fix. When ctx ends, at the second signal, Run returns without waiting for anything.
+// Run runs sessions until stop ends, then drains and returns nil. It returns an error that no new
+// session can fix. When ctx ends, at the second signal, Run returns without draining.
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
-	var beside sync.WaitGroup
-	beside.Go(func() { r.keepGauges(ctx) })
-	beside.Go(func() { r.parts.Server.Watch(ctx, r.problem) })
+	var background sync.WaitGroup
+	background.Go(func() { r.keepGauges(ctx) })
+	background.Go(func() { r.parts.Server.Watch(ctx, r.problem) })
 	if r.cfg.HeartbeatInterval > 0 {
-		beside.Go(func() { r.keepHeartbeat(ctx, stop) })
+		background.Go(func() { r.keepHeartbeat(ctx, stop) })
 	}
-	defer beside.Wait()
+	defer background.Wait()
 	defer cancel()
 	r.mu.Lock()
 	r.stopping = stop.Err
@@ -89,17 +89,17 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	}
 }
 
-// work relays until stop or a pause ends the context work, or an error that is not retried.
+// work runs sessions until stop or a pause ends the context work, or an error is not retried.
 func (r *Relay) work(ctx, stop, work context.Context) error {
-	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
-	var furthest pglogrepl.LSN // that any session has acked
+	delays := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
+	var furthest pglogrepl.LSN // highest acked LSN of these sessions
 	for work.Err() == nil {
 		err := r.attempt(ctx, work)
 		if err == nil {
 			return nil
 		}
 		class, reason := Classify(err, !r.hasStreamed())
-		// A pause while the broker is away does not halt the relay.
+		// The drain timeout of a pause does not halt the relay.
 		pausing := work.Err() != nil && stop.Err() == nil && errors.Is(err, ErrDrainTimeout)
 		switch {
 		case ctx.Err() != nil:
@@ -115,33 +115,33 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 			}
 			return nil
 		}
-		r.held = r.held || reason == reasonSlotInUse
-		// Publishing the beginning of a transaction again and again is no progress.
+		r.slotWasHeld = r.slotWasHeld || reason == reasonSlotInUse
+		// Only an acked transaction is progress, not one whose beginning was published again.
 		acked := r.State().AckedLSN
-		pause, least := pauses.next(reason, acked > furthest)
+		delay, least := delays.next(reason, acked > furthest)
 		furthest = max(furthest, acked)
 		if reason != reasonUnknownTopic && reason != reasonSlotInUse {
-			r.missing.unsettle()
+			r.missing.forgetUnsettled()
 		}
-		r.log(class, reason, err, pause)
-		r.backOff(reason, err, pause)
+		r.recordEnd(class, reason, err, delay)
+		r.backOff(reason, err, delay)
 		waiting, cancel := either(ctx, work)
-		switch back := r.returning(reason, err); {
+		switch await := r.recovery(reason, err); {
 		case reason == reasonSlotInUse:
-			pause = r.standBy(waiting, &pauses, pause)
-		case back != nil:
-			pause = awaitReturn(waiting, back, pause, least)
+			delay = r.standBy(waiting, &delays, delay)
+		case await != nil:
+			delay = awaitReturn(waiting, await, delay, least)
 		}
-		over := wait(waiting, pause)
+		elapsed := wait(waiting, delay)
 		cancel()
-		if !over {
+		if !elapsed {
 			return nil
 		}
 	}
 	return nil
 }
 
-// attempt is one session, with Watch beside it. It returns nil only after a clean stop.
+// attempt prepares and runs one session. It returns nil only after a clean stop.
 func (r *Relay) attempt(process, stop context.Context) error {
 	ctx, fail := context.WithCancelCause(process)
 	defer fail(nil)
@@ -151,7 +151,7 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	if err := r.parts.Server.Prepare(opening, !r.hasStreamed()); err != nil {
 		return err
 	}
-	// Not before: what Watch has seen of the slot may be what Prepare has just put right.
+	// After Prepare, which may have fixed what Watch has found before.
 	r.setFail(fail)
 	defer r.setFail(nil)
 	if err := r.snapshot(ctx, stop); err != nil || stop.Err() != nil {
@@ -162,26 +162,26 @@ func (r *Relay) attempt(process, stop context.Context) error {
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer r.close(s)
-	// One drain timeout for the rest of the open transaction and for what is in flight.
-	defer afterwards(stop, func() {
+	// One drain timeout covers the rest of the open transaction and the messages in flight.
+	defer afterFunc(stop, func() {
 		r.enter(Draining, nil)
-		after(ctx, r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
+		afterDelay(ctx, r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
 	})()
-	cause := r.awaitTopic(s.pumpAll(ctx, stop))
+	cause := r.awaitTopic(s.run(ctx, stop))
 	if cause == nil {
-		return s.finish(ctx, nil) // on a clean stop both share one drain timeout
+		return s.finish(ctx, nil) // ctx ends at the drain timeout
 	}
-	return s.finish(process, cause) // the session's context is over; the process is not
+	return s.finish(process, cause) // ctx has ended
 }
 
-// snapshot limits the hook to the drain timeout. The next attempt goes on from the topics.
+// snapshot runs Server.Snapshot, and ends it if it has not returned a drain timeout after stop.
 func (r *Relay) snapshot(ctx, stop context.Context) error {
 	if r.parts.Server.Snapshot == nil {
 		return nil
 	}
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(stop, func() { after(limited, r.cfg.DrainTimeout, cancel) })()
+	defer context.AfterFunc(stop, func() { afterDelay(limited, r.cfg.DrainTimeout, cancel) })()
 	err := r.parts.Server.Snapshot(limited, stop, r.report)
 	if stop.Err() != nil && ctx.Err() == nil {
 		return nil
@@ -189,7 +189,7 @@ func (r *Relay) snapshot(ctx, stop context.Context) error {
 	return err
 }
 
-// report is called while a snapshot is under way.
+// report sets the snapshot of the State.
 func (r *Relay) report(s Snapshot) {
 	if r.State().Phase != Snapshotting {
 		r.enter(Snapshotting, nil)
@@ -205,21 +205,22 @@ func (r *Relay) hasStreamed() bool {
 	return r.streamed
 }
 
-func (r *Relay) backOff(reason string, err error, pause time.Duration) {
+func (r *Relay) backOff(reason string, err error, delay time.Duration) {
 	if reason == reasonSlotInUse {
 		r.enter(Standby, nil) // nothing is wrong
 		if r.parts.Server.AwaitSlot != nil {
-			return // it is not a matter of time
+			return // the next attempt begins when the slot is free
 		}
 	} else {
 		r.enter(BackingOff, err)
 	}
 	r.mu.Lock()
-	r.state.NextAttempt = time.Now().Add(pause)
+	r.state.NextAttempt = time.Now().Add(delay)
 	r.mu.Unlock()
 }
 
-func (r *Relay) log(class Class, reason string, err error, pause time.Duration) {
+// recordEnd logs and counts the end of a session.
+func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Duration) {
 	r.parts.Metrics.SessionsEnded.WithLabelValues(reason).Inc()
 	st := r.State()
 	what, wal, next := r.parts.Explain(err, st)
@@ -230,12 +231,12 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 			Next: next}, time.Now())
 	}
 	event.Str("error", what).Str("wal", wal).Str("next", next).Str("reason", reason).
-		Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause).
+		Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", delay).
 		Msg("session ended")
 }
 
-// problem ends the session for what Watch has found since the session was prepared; for a stale
-// connection, since its stream was opened.
+// problem ends the session with err, if the look of Watch that found it began after Prepare; for
+// ErrStaleConnection, after the stream was opened.
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,14 +262,14 @@ func either(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 	return both, func() { release(); cancel() }
 }
 
-// after calls f after d, unless ctx ends before.
-func after(ctx context.Context, d time.Duration, f func()) {
+// afterDelay calls f after d, unless ctx ends before.
+func afterDelay(ctx context.Context, d time.Duration, f func()) {
 	timer := time.AfterFunc(d, f)
 	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
-// afterwards is context.AfterFunc, but end waits for f if it has begun.
-func afterwards(ctx context.Context, f func()) (end func()) {
+// afterFunc is context.AfterFunc, except that end waits for f if it has begun.
+func afterFunc(ctx context.Context, f func()) (end func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(done); f() })
 	return func() {
@@ -278,7 +279,7 @@ func afterwards(ctx context.Context, f func()) (end func()) {
 	}
 }
 
-// withCause gives the end of ctx a cause that Classify finds in its table.
+// withCause returns a context that ends with ctx, with the given cause.
 func withCause(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(cause) })

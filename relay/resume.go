@@ -10,23 +10,24 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// resume skips the transactions that readers have already: those up to the position that the sink
-// has stored. It only decides; session.go acts on the window.
+// resume skips the transactions that consumers have already, up to the stored position. It only
+// decides; session.go changes the window.
 type resume struct {
-	stored     sink.Position // of the last transaction that readers see; zero: none
-	unverified bool          // the transaction at stored has to come first
+	stored     sink.Position // of the last transaction that consumers see; zero: none
+	unverified bool          // the transaction at stored has not come yet
 	skipping   bool          // the open transaction is skipped
-	// skipped: transactions were, and one of the window stays open for them until the transaction
-	// at stored has come. So nothing skipped is confirmed while stored is unverified.
+	// skipped: transactions were skipped, and the window has one open for all of them until the
+	// transaction at stored comes. So none of them is confirmed while stored is unverified.
 	skipped bool
 
 	server replication.Identity
-	events string // of the source
+	events string // Events of the source
 }
 
-// begin reports whether the window opens a transaction for that of e.
+// begin reports whether the window opens a transaction for e.
 func (r *resume) begin(e *replication.Event) (opens bool, err error) {
-	// stored ends a commit record, LSN begins one; a message outside of a transaction has an end.
+	// stored.LSN is the end of a commit record, e.LSN the start of one. Of a message outside of a
+	// transaction e.LSN is the end.
 	r.skipping = e.LSN < r.stored.LSN || e.XID == 0 && e.LSN == r.stored.LSN
 	if !r.skipping {
 		return true, r.passedStored()
@@ -36,7 +37,7 @@ func (r *resume) begin(e *replication.Event) (opens bool, err error) {
 	return opens, nil
 }
 
-// commit reports whether the window closes its open transaction.
+// commit reports whether the window closes its open transaction at e.
 func (r *resume) commit(e *replication.Event) (closes bool, err error) {
 	if r.skipped {
 		if e.LSN != r.stored.LSN {
@@ -47,7 +48,7 @@ func (r *resume) commit(e *replication.Event) (closes bool, err error) {
 	return err == nil, err
 }
 
-// idle reports whether the window takes the position of e: not while skipped, which covers it.
+// idle reports whether the window takes the position of e: not while skipped is set.
 func (r *resume) idle(e *replication.Event) (takes bool, err error) {
 	if e.LSN > r.stored.LSN {
 		err = r.passedStored()
@@ -55,8 +56,8 @@ func (r *resume) idle(e *replication.Event) (takes bool, err error) {
 	return !r.skipped, err
 }
 
-// verifyStored is called with the transaction that ends at stored. It is the same history if the
-// commit times are equal. A message outside of a transaction has none.
+// verifyStored is called with the transaction that ends at stored. It is of the same history if
+// the commit times are equal. A message outside of a transaction has no commit time.
 func (r *resume) verifyStored(e *replication.Event) error {
 	if e.XID != 0 && !e.Time.Equal(r.stored.CommitTime) {
 		return r.passedStored()
@@ -65,8 +66,8 @@ func (r *resume) verifyStored(e *replication.Event) error {
 	return nil
 }
 
-// passedStored is called with what is behind stored. If others were skipped and the transaction at
-// stored has not come, this history never had it: the server was restored to an earlier state.
+// passedStored is called with an event behind stored. If transactions were skipped and that at
+// stored has not come, the server was restored to an earlier state.
 func (r *resume) passedStored() error {
 	if r.skipped {
 		return &StoredPositionError{r.stored, r.server, replication.Diverged, r.events}
@@ -75,11 +76,11 @@ func (r *resume) passedStored() error {
 	return nil
 }
 
-// resumeFrom begins behind the position that the sink has stored, as far as the history of the
-// server leads through it. confirmed is the slot's position. lost is where the history left that
-// of p, if a server was promoted that had not received all before p, else zero.
+// resumeFrom returns the resume for the stored position p, if it is in the server's history.
+// confirmed is the slot's position. forkedAt is where the history left that of p, if a server was
+// promoted that had not received all WAL before p, else zero.
 func resumeFrom(p sink.Position, source sink.Source, server replication.Identity,
-	confirmed pglogrepl.LSN) (r resume, lost pglogrepl.LSN, err error) {
+	confirmed pglogrepl.LSN) (r resume, forkedAt pglogrepl.LSN, err error) {
 	r.server, r.events = server, source.Events
 	if p == (sink.Position{}) {
 		return r, 0, nil
@@ -91,21 +92,21 @@ func resumeFrom(p sink.Position, source sink.Source, server replication.Identity
 	case descent == replication.Continued:
 		r.stored, r.unverified = p, !p.CommitTime.IsZero() && p.LSN > confirmed
 	case descent == replication.Forked && fork != 0:
-		// What was committed behind the fork is new; everything before it is published.
-		r.stored, lost = sink.Position{Source: source, LSN: fork}, fork
+		// Commits before the fork are published; those behind it are new.
+		r.stored, forkedAt = sink.Position{Source: source, LSN: fork}, fork
 	default:
 		err = &StoredPositionError{p, server, descent, ""}
 	}
-	return r, lost, err
+	return r, forkedAt, err
 }
 
-// StoredPositionError: the server's history does not lead through the position that readers have
-// seen. errors.Is sees replication.ErrIdentityChanged.
+// StoredPositionError is the error of a server whose history does not have the stored position. It
+// wraps replication.ErrIdentityChanged.
 type StoredPositionError struct {
 	Stored  sink.Position
 	Server  replication.Identity
 	Descent replication.Descent
-	Events  string // of this session's source; empty: they do not matter
+	Events  string // of this session's source; empty: not the cause
 }
 
 func (e *StoredPositionError) Error() string {
@@ -118,7 +119,7 @@ func (e *StoredPositionError) Error() string {
 
 func (e *StoredPositionError) Unwrap() error { return replication.ErrIdentityChanged }
 
-// Advice is what that means for the WAL, and what to type next.
+// Advice returns what the error means for the WAL, and what to do next.
 func (e *StoredPositionError) Advice() (wal, fix string) {
 	wal = "nothing is confirmed; the slot keeps what comes after its confirmed position"
 	adopt := "make sure that postgres.url leads to the right server. If it does, and was " +
@@ -134,5 +135,5 @@ func (e *StoredPositionError) Advice() (wal, fix string) {
 	return wal, adopt
 }
 
-// publication is that of sink.Source.Events.
+// publication returns the publication in sink.Source.Events.
 func publication(events string) string { return strings.TrimSuffix(events, "+messages") }

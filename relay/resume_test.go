@@ -28,7 +28,7 @@ func (s *session) one(begin, end pglogrepl.LSN, xid uint32, at time.Time) (left 
 	if left = s.resume.skipping; !left {
 		s.window.tryAdd(1)
 		s.window.done(s.transaction, 1)
-		s.rows++
+		s.txMessages++
 	}
 	return left, s.commit(&replication.Event{Kind: replication.Commit, LSN: end, XID: xid, Time: at})
 }
@@ -47,7 +47,7 @@ func TestExactlyOnce_LeftOutTransactionsTakeOnePlace(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, left)
 		require.NoError(t, s.idle(&replication.Event{Kind: replication.Idle, LSN: pglogrepl.LSN(111 + 10*i)}))
-		messages, _, _ := s.window.load()
+		messages, _, _ := s.window.inFlight()
 		if messages != 0 || unfinished(s.window) > 1 {
 			require.FailNow(t, "they take room", "%d messages, %d transactions after %d", messages, unfinished(s.window), i+1)
 		}
@@ -55,7 +55,7 @@ func TestExactlyOnce_LeftOutTransactionsTakeOnePlace(t *testing.T) {
 			require.FailNow(t, "confirmed before the stored one has come")
 		}
 	}
-	require.Len(t, s.window.slots, 1)
+	require.Len(t, s.window.byIndex, 1)
 	require.Equal(t, stored.LSN+1, s.window.ackedLSN())
 }
 

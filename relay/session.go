@@ -21,15 +21,15 @@ import (
 const (
 	// Batches between stream and pump: one is read while the other is routed.
 	batchesQueued = 2
-	// How long a session that can confirm nothing any more waits for what its producer has.
+	// How long a session that can confirm nothing any more waits for its producer.
 	briefDrain = 5 * time.Second
-	// How long a sink may take to close. The next session publishes what it still has then.
+	// How long a sink may take to close. The next session publishes its remaining messages again.
 	sinkCloseTimeout = 5 * time.Second
 	// The same after a second signal.
 	sinkCloseTimeoutKilled = 500 * time.Millisecond
 )
 
-// session is one attempt from open to close.
+// session is one stream with its window and sink, from open to close.
 type session struct {
 	cfg      Config
 	policies deadletter.Config
@@ -46,33 +46,33 @@ type session struct {
 	transactional sink.Transactional // the sink, with relay.exactly_once; else nil
 	deadLetters   deadletter.Handler // nil unless a policy makes dead letters
 
-	// Of the Relay.
+	// Shared with the Relay.
 	recent     *recent
 	candidates *candidates
 	missing    *missing
 	published  *publishedCounts
 	clockSkew  func() time.Duration
 
-	messages     messages
-	acknowledged atomic.Uint64
-	progress     atomic.Int64 // when the pump last turned, Unix nanoseconds
-	moved        atomic.Int64 // last acknowledgement, or batch with nothing in flight; the same
-	waits        atomic.Bool  // for the sink, which ends a wait for a broker by itself
-	failed       atomic.Bool  // the sink failed: what is in flight may or may not be written
+	pool         messagePool
+	acknowledged atomic.Uint64 // messages
+	progress     atomic.Int64  // last turn of the pump or of waitForRoom, Unix nanoseconds
+	lastAck      atomic.Int64  // last acknowledgement, or batch with nothing in flight; the same
+	inSink       atomic.Bool   // the pump is in a call of the sink, which limits its duration
+	failed       atomic.Bool   // the sink failed: what is in flight may or may not be written
 
-	// Of the pump alone; abandoned is read after the pump has ended.
+	// Used only by the pump; abandoned is read after the pump has ended.
 	transaction uint64          // number of the open one in the window
-	rows        int             // messages of the open transaction
-	held        int             // bytes read since the last message, which the next one retains
-	out         []*sink.Message // routed, in the window, not yet handed over
-	abandoned   int             // messages in the window that the sink never took or never commits
+	txMessages  int             // of the open transaction
+	readBytes   int             // read since the last message; the next one accounts for them
+	out         []*sink.Message // in the window, not yet handed over
+	abandoned   int             // messages in the window that the sink never acknowledges
 	signer      signer
 	resume      resume
 	boundary    boundary
 }
 
-// pumpAll runs stream and pump until both end, and returns why: nil after a clean stop.
-func (s *session) pumpAll(ctx, stop context.Context) error {
+// run runs stream and pump until both end. It returns the cause, nil after a clean stop.
+func (s *session) run(ctx, stop context.Context) error {
 	batches := make(chan *replication.Batch, batchesQueued)
 	var wg sync.WaitGroup
 	var streamErr error
@@ -103,7 +103,7 @@ func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) e
 			if !ok {
 				return nil
 			}
-			if err := s.relay(ctx, b); err != nil {
+			if err := s.handleBatch(ctx, b); err != nil {
 				return err
 			}
 			b.Release()
@@ -112,14 +112,14 @@ func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) e
 	}
 }
 
-// relay takes one batch through router, window and sink.
-func (s *session) relay(ctx context.Context, b *replication.Batch) error {
-	if messages, _, _ := s.window.load(); messages == 0 {
-		s.moved.Store(time.Now().UnixNano())
+// handleBatch routes the events of a batch, adds them to the window and publishes them.
+func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
+	if messages, _, _ := s.window.inFlight(); messages == 0 {
+		s.lastAck.Store(time.Now().UnixNano())
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
-		s.held = min(s.held, replication.ChunkBytes) + e.Bytes
+		s.readBytes = min(s.readBytes, replication.ChunkBytes) + e.Bytes
 		var err error
 		switch e.Kind {
 		case replication.Begin:
@@ -139,9 +139,9 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 	return s.publish(ctx)
 }
 
-// begin opens a transaction in the window, unless one is open for what is skipped.
+// begin opens a transaction in the window, unless one is open for skipped transactions.
 func (s *session) begin(e *replication.Event) error {
-	s.rows = 0
+	s.txMessages = 0
 	s.signer.begin(e.Time)
 	opens, err := s.resume.begin(e)
 	if opens && err == nil {
@@ -150,12 +150,12 @@ func (s *session) begin(e *replication.Event) error {
 	return err
 }
 
-// commit closes the open transaction in the window, held if readers do not see its messages yet.
+// commit closes the open transaction, held if it has messages that consumers do not see yet.
 func (s *session) commit(e *replication.Event) error {
 	closes, err := s.resume.commit(e)
 	switch {
 	case !closes || err != nil:
-	case s.transactional == nil || s.rows == 0:
+	case s.transactional == nil || s.txMessages == 0:
 		s.window.commit(e.LSN, false)
 	default:
 		s.commitHeld(e)
@@ -163,7 +163,7 @@ func (s *session) commit(e *replication.Event) error {
 	return err
 }
 
-// idle takes a position without rows into the window.
+// idle adds a position without rows to the window.
 func (s *session) idle(e *replication.Event) error {
 	takes, err := s.resume.idle(e)
 	if takes && err == nil {
@@ -172,16 +172,16 @@ func (s *session) idle(e *replication.Event) error {
 	return err
 }
 
-// row takes one event into the window, as its message, as a dead letter, or not at all.
+// row adds the message of an event to the window, or a dead letter, or nothing.
 func (s *session) row(ctx context.Context, e *replication.Event) error {
 	if s.resume.skipping {
 		s.metrics.EventsRepeated.Inc()
 		return nil
 	}
-	m := s.messages.take()
+	m := s.pool.get()
 	ours, err := s.router.RouteTo(m, e)
 	if !ours {
-		s.messages.putBack(m)
+		s.pool.putBack(m)
 		m = nil
 	}
 	switch {
@@ -189,28 +189,28 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 		s.metrics.EventsSkipped.Inc()
 		return nil
 	case e.Oversize > 0:
-		return s.poisoned(ctx, deadletter.Poison{Event: e, Message: m, Err: s.oversize(e)})
+		return s.handlePoison(ctx, deadletter.Poison{Event: e, Message: m, Err: s.oversize(e)})
 	case err != nil:
-		return s.poisoned(ctx, deadletter.Poison{Event: e, Err: err})
+		return s.handlePoison(ctx, deadletter.Poison{Event: e, Err: err})
 	}
 	s.metrics.EventsRouted.Inc()
 	if m, err = s.follow(ctx, e, m); m == nil || err != nil {
 		return err
 	}
-	return s.take(ctx, e, m)
+	return s.admit(ctx, e, m)
 }
 
-// take adds a message, unless its topic is missing or has it already, or it is probed.
-func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Message) error {
+// admit adds a message, or probes it, unless its topic is missing or has it already.
+func (s *session) admit(ctx context.Context, e *replication.Event, m *sink.Message) error {
 	if e.Chunk != nil {
 		m.Origin.Memory = e.Chunk
 	}
 	if len(s.missing.topics) > 0 {
-		if gone, err := s.missingTopic(ctx, e, m); gone || err != nil {
+		if handled, err := s.missingTopic(ctx, e, m); handled || err != nil {
 			return err
 		}
 	}
-	if there, err := s.alreadyPublished(ctx, e, m); there || err != nil {
+	if published, err := s.alreadyPublished(ctx, e, m); published || err != nil {
 		return err
 	}
 	if s.candidates.any() {
@@ -221,11 +221,11 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 	return s.add(ctx, m)
 }
 
-// finish ends a session whose pump has ended with cause: it waits for what is in flight, confirms,
-// and closes. The final status must come after the last acknowledgement, and the sink must be
+// finish ends a session whose pump has ended with cause: it waits for messages in flight, confirms
+// them and closes. The final status must come after the last acknowledgement, and the sink must be
 // closed before another session opens one.
 func (s *session) finish(ctx context.Context, cause error) error {
-	drainCtx, cancel := context.WithTimeoutCause(ctx, s.patience(cause), ErrDrainTimeout)
+	drainCtx, cancel := context.WithTimeoutCause(ctx, s.drainTimeout(cause), ErrDrainTimeout)
 	defer cancel()
 	drained := make(chan struct{})
 	var wg sync.WaitGroup
@@ -247,7 +247,7 @@ func (s *session) finish(ctx context.Context, cause error) error {
 	} else {
 		s.closeSink(sinkCloseTimeout)
 	}
-	if messages, _, _ := s.window.load(); messages > s.abandoned {
+	if messages, _, _ := s.window.inFlight(); messages > s.abandoned {
 		s.log.Warn().Int("in_flight", messages-s.abandoned).
 			Stringer("acked_lsn", s.window.ackedLSN()).
 			Msg("session ended with messages in flight; they are published again by the next one")
@@ -255,8 +255,8 @@ func (s *session) finish(ctx context.Context, cause error) error {
 	return cmp.Or(cause, drainErr, finishErr)
 }
 
-// patience is how long what is in flight may take. A sink that has failed answers nothing more.
-func (s *session) patience(cause error) time.Duration {
+// drainTimeout returns how long finish waits for messages in flight; 0 if the sink has failed.
+func (s *session) drainTimeout(cause error) time.Duration {
 	how := drainFully
 	if cause != nil {
 		how = find(cause).drain
@@ -270,10 +270,10 @@ func (s *session) patience(cause error) time.Duration {
 	return s.cfg.DrainTimeout
 }
 
-// drain waits until nothing is in flight but what the sink does not have.
+// drain waits until only abandoned messages are in the window.
 func (s *session) drain(ctx context.Context) error {
 	for {
-		if messages, _, _ := s.window.load(); messages <= s.abandoned {
+		if messages, _, _ := s.window.inFlight(); messages <= s.abandoned {
 			return nil
 		}
 		if err := s.waitForRoom(ctx); err != nil {

@@ -63,7 +63,7 @@ func TestSession_HandsOverWhatStandsBeforeARowThatWaits(t *testing.T) {
 		require.Equal(t, []handover{{[]uint32{0, 1}, 2, false}}, c.calls)
 		require.Zero(t, s.window.unacknowledged())
 	}}
-	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
+	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
 	c.acks.Wait()
 	require.True(t, waited)
 	require.Len(t, c.calls, 2)

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Phase is what the relay is doing, in one word.
+// Phase is what the relay is doing.
 type Phase string
 
 // The phases. Only Snapshotting, Streaming and Standby are ready.
@@ -16,27 +16,27 @@ const (
 	Snapshotting Phase = "snapshot"    // publishes the rows from before the slot
 	Streaming    Phase = "streaming"   // uses the slot and publishes
 	Standby      Phase = "standby"     // another process uses the slot; waits to take over
-	BackingOff   Phase = "backing_off" // the last session failed; the next is due
+	BackingOff   Phase = "backing_off" // the last session failed; waits before the next
 	Paused       Phase = "paused"      // the slot is released until the relay is resumed
-	Draining     Phase = "draining"    // stops; waits for what is in flight
+	Draining     Phase = "draining"    // stops; waits for messages in flight
 	Stopped      Phase = "stopped"     // ended cleanly
 	Halted       Phase = "halted"      // ended by an error that a new session cannot fix
 )
 
-// Ready reports whether the relay does its work, or stands by for it.
+// Ready reports whether the relay publishes or stands by.
 func (s State) Ready() bool {
 	return s.Phase == Streaming || s.Phase == Snapshotting || s.Phase == Standby
 }
 
-// Snapshot is how far the rows that were in the tables before the slot have been published.
+// Snapshot is the progress of publishing the rows that were in the tables before the slot.
 type Snapshot struct {
-	Table         string  `json:"table,omitempty"` // that is being read; empty: not begun
+	Table         string  `json:"table,omitempty"` // being read; empty: not begun
 	Rows          int64   `json:"rows"`            // of all tables, published by any process
-	EstimatedRows int64   `json:"estimated_rows"`  // that there are, by the planner
+	EstimatedRows int64   `json:"estimated_rows"`  // of all tables, by the planner
 	RowsPerSecond float64 `json:"rows_per_second"` // since this session began
 }
 
-// Percent is at most 99 while it is under way: the number of rows is estimated.
+// Percent is the progress in percent: at most 99, because the number of rows is estimated.
 func (s Snapshot) Percent() int {
 	if s.EstimatedRows <= 0 {
 		return 0
@@ -44,7 +44,7 @@ func (s Snapshot) Percent() int {
 	return int(min(99, 100*s.Rows/s.EstimatedRows))
 }
 
-// Pause is why the relay is paused, and until when.
+// Pause has the reason and the times of a pause.
 type Pause struct {
 	Since   time.Time `json:"since"`
 	Until   time.Time `json:"until,omitzero"` // zero: until it is resumed
@@ -64,21 +64,21 @@ type State struct {
 	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
 	AckedLSN          pglogrepl.LSN `json:"acked_lsn"`
 	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"` // as last sent to the server
-	// LastCommit is the newest commit time that this process had a message acknowledged of.
+	// LastCommit is the newest commit time of a message acknowledged to this process.
 	LastCommit    time.Time `json:"last_commit,omitzero"`
 	InFlight      int       `json:"in_flight"` // messages
 	InFlightBytes int64     `json:"in_flight_bytes"`
 	OldestUnacked time.Time `json:"oldest_unacked,omitzero"` // commit time of a transaction
-	// WaitingSince is since when the sink acknowledged nothing; zero: nothing is in flight.
+	// WaitingSince is when the sink last acknowledged a message; zero: nothing is in flight.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
 	Published    uint64    `json:"published"` // messages acknowledged since the process started
 	Paused       Pause     `json:"paused,omitzero"`
-	LastProgress time.Time `json:"last_progress"`     // when the session last turned; liveness
+	LastProgress time.Time `json:"last_progress"`     // of the session; for liveness
 	Snapshot     Snapshot  `json:"snapshot,omitzero"` // of this process; zero: none
 	Phantoms     Phantoms  `json:"phantoms,omitzero"` // of the last failover; zero: none
 }
 
-// State is a snapshot. Safe for concurrent use.
+// State returns a snapshot. Safe for concurrent use.
 func (r *Relay) State() State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,12 +86,12 @@ func (r *Relay) State() State {
 	if s := r.session; s != nil {
 		st.ReceivedLSN, st.AckedLSN = s.stream.ReceivedLSN(), s.window.ackedLSN()
 		st.ConfirmedFlushLSN = s.stream.ConfirmedFlushLSN()
-		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.load()
+		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.inFlight()
 		if st.InFlight > 0 {
-			st.WaitingSince = time.Unix(0, s.moved.Load())
+			st.WaitingSince = time.Unix(0, s.lastAck.Load())
 		}
 		st.Published += s.acknowledged.Load()
-		if st.LastProgress = time.Now(); !s.waits.Load() {
+		if st.LastProgress = time.Now(); !s.inSink.Load() {
 			st.LastProgress = time.Unix(0, s.progress.Load())
 		}
 		st.LastCommit = r.recent.lastCommit()
@@ -99,11 +99,12 @@ func (r *Relay) State() State {
 		r.state.ReceivedLSN, r.state.AckedLSN = st.ReceivedLSN, st.AckedLSN
 		r.state.ConfirmedFlushLSN = st.ConfirmedFlushLSN
 	} else if st.Phase != Halted && st.Phase != Stopped {
-		st.LastProgress = time.Now() // every wait outside a session is bounded
+		st.LastProgress = time.Now() // a wait outside of a session is no hang
 	}
 	return st
 }
 
+// enter sets the phase and the error; nil clears it.
 func (r *Relay) enter(p Phase, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,22 +129,22 @@ func setBool(g interface{ Set(float64) }, is bool) {
 	g.Set(value)
 }
 
-// keepGauges observes once a second until ctx ends.
+// keepGauges sets the gauges once a second until ctx ends.
 func (r *Relay) keepGauges(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			r.observe()
+			r.setGauges()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// observe brings the position gauges up to date.
-func (r *Relay) observe() {
+// setGauges sets the gauges from the State, and counts received bytes.
+func (r *Relay) setGauges() {
 	st, m := r.State(), r.parts.Metrics
 	if st.ReceivedLSN > 0 {
 		m.ReceivedLSN.SetLSN(st.ReceivedLSN)
@@ -153,8 +154,8 @@ func (r *Relay) observe() {
 	r.mu.Lock()
 	if s := r.session; s != nil {
 		received := s.stream.ReceivedBytes()
-		m.ReceivedBytes.Add(float64(received - r.counted))
-		r.counted = received
+		m.ReceivedBytes.Add(float64(received - r.reportedBytes))
+		r.reportedBytes = received
 	}
 	r.mu.Unlock()
 	m.InFlight.Set(float64(st.InFlight))

@@ -196,7 +196,7 @@ func TestTurns_AServerThatStopsIsLeftAlone(t *testing.T) {
 				n.parts.Server.Prepare = func(context.Context, bool) error { return replication.ErrServerStopping }
 				attempts := n.turns(t)
 				for i := 1; i < len(attempts); i++ {
-					require.GreaterOrEqual(t, attempts[i].Sub(attempts[i-1]), stoppingPause)
+					require.GreaterOrEqual(t, attempts[i].Sub(attempts[i-1]), stoppingDelay)
 				}
 			})
 		})

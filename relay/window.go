@@ -8,40 +8,40 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// window is the transactions in flight, in WAL order. It is the only place where a position
-// advances. The pump alone calls begin, tryAdd, replace, commit and idle.
+// window has the transactions in flight, in WAL order. It alone advances the acked LSN. Only the
+// pump calls begin, tryAdd, replace, commit and idle.
 //
-// A transaction is finished when it is committed, its messages are done, and it is not held. Then
-// it leaves its position to the one before it. So memory grows with the messages in flight, not
-// with the transactions that were delivered behind one that is not.
+// A transaction is finished when it is committed, its messages are done, and it is not held. It is
+// removed then, and the transaction before it covers its end. So memory grows with the messages in
+// flight, not with the transactions delivered behind an undelivered one.
 type window struct {
 	maxMessages int
 	maxBytes    int64
-	moved       chan struct{} // one token: a message left, or acked moved, since it was last taken
+	moved       chan struct{} // has a token after a message left or the acked LSN moved
 
 	mu sync.Mutex // guards what follows
 	// root is the head of the list of unfinished transactions, oldest first. root.covered is the
 	// acked LSN: it never decreases, and is less than the end of every transaction in the list.
-	root  transaction
-	open  *transaction   // the last in the list, between begin and commit; else nil
-	slots []*transaction // by the lower half of their number
-	free  *transaction   // those that can be used again, linked by next
-	// messages <= maxMessages and bytes <= maxBytes when tryAdd admits a message, except that an
-	// empty window admits any one. Two go beyond: a held transaction by 1 message, and a dead
-	// letter by as much as it is larger than the message whose place it takes.
+	root    transaction
+	open    *transaction   // the last in the list, between begin and commit; else nil
+	byIndex []*transaction // indexed by the lower half of their number
+	free    *transaction   // removed transactions to reuse, linked by next
+	// After tryAdd messages <= maxMessages and bytes <= maxBytes, unless the window was empty.
+	// Beyond that a held transaction adds 1 message, and a dead letter that is larger than the
+	// message it replaces adds the difference in bytes.
 	messages int // in flight, and held transactions
 	holds    int // held transactions
 	bytes    int64
 }
 
 type transaction struct {
-	number     uint64        // slot, and in the upper half how often it was used
-	end        pglogrepl.LSN // zero while open
-	commitTime time.Time
-	pending    int  // messages added and not done, >= 0
-	had        bool // a message
-	held       bool // readers do not see its messages yet
-	// end of the finished transactions and idle positions right behind this one; at least end
+	number      uint64        // lower half: index in byIndex; upper half: times it was reused
+	end         pglogrepl.LSN // zero while open
+	commitTime  time.Time
+	pending     int  // messages added and not done, >= 0
+	hasMessages bool // or has had
+	held        bool // consumers do not see its messages yet
+	// end of the finished transactions and idle positions right behind this one, at least end
 	covered    pglogrepl.LSN
 	prev, next *transaction
 }
@@ -52,7 +52,7 @@ func newWindow(seed pglogrepl.LSN, maxMessages int, maxBytes int64) *window {
 	return w
 }
 
-// begin opens a transaction and returns its number, which done takes.
+// begin opens a transaction and returns its number, for done.
 func (w *window) begin(commitTime time.Time) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,8 +61,8 @@ func (w *window) begin(commitTime time.Time) uint64 {
 	}
 	t := w.free
 	if t == nil {
-		t = &transaction{number: uint64(len(w.slots))}
-		w.slots = append(w.slots, t)
+		t = &transaction{number: uint64(len(w.byIndex))}
+		w.byIndex = append(w.byIndex, t)
 	} else {
 		w.free = t.next
 	}
@@ -72,7 +72,7 @@ func (w *window) begin(commitTime time.Time) uint64 {
 	return t.number
 }
 
-// tryAdd takes one message of the open transaction into the window, if there is room.
+// tryAdd adds a message to the open transaction. It returns false if there is no room.
 func (w *window) tryAdd(bytes int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,19 +85,19 @@ func (w *window) tryAdd(bytes int) bool {
 	w.messages++
 	w.bytes += int64(bytes)
 	w.open.pending++
-	w.open.had = true
+	w.open.hasMessages = true
 	return true
 }
 
-// replace accounts for a message that takes the place of one in the window.
-func (w *window) replace(bytes, by int) {
+// replace changes the size of a message in the window.
+func (w *window) replace(before, after int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.bytes += int64(by - bytes)
+	w.bytes += int64(after - before)
 }
 
-// commit closes the open transaction. hold: it stays, and counts as one message, until visible
-// names its end or a later one. Without a message there is nothing to see.
+// commit closes the open transaction. With hold, a transaction that has messages stays, and counts
+// as one message, until visible is called with its end or a later one.
 func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,14 +107,14 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	}
 	w.open = nil
 	t.end, t.covered = end, end
-	if t.held = hold && t.had; t.held {
+	if t.held = hold && t.hasMessages; t.held {
 		w.messages++
 		w.holds++
 	}
 	w.finishLocked(t)
 }
 
-// visible releases the held transactions that end at end or before, with a call of seen for each.
+// visible releases the held transactions that end at end or before, and calls seen for each.
 func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
 	}
 }
 
-// idle adds a position before which there is nothing more to deliver than what is in the window.
+// idle adds a position: everything before it is delivered or in the window.
 func (w *window) idle(end pglogrepl.LSN) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,11 +141,11 @@ func (w *window) idle(end pglogrepl.LSN) {
 	w.coverLocked(w.root.prev, end)
 }
 
-// done takes a delivered message out of the window. It is called once for each message added.
+// done removes a delivered message. It is called once for each message added.
 func (w *window) done(number uint64, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.slots[uint32(number)] //nolint:gosec // the lower half
+	t := w.byIndex[uint32(number)] //nolint:gosec // the lower half
 	if t.number != number || t.pending == 0 || w.bytes < int64(bytes) {
 		panic("relay: a message was reported done twice")
 	}
@@ -167,7 +167,7 @@ func (w *window) finishLocked(t *transaction) {
 	w.free = t
 }
 
-// coverLocked moves t to end, before which all is delivered. Of root, that is the acked LSN.
+// coverLocked moves t.covered to end. For root that is the acked LSN.
 func (w *window) coverLocked(t *transaction, end pglogrepl.LSN) {
 	if end > t.covered {
 		t.covered = end
@@ -184,7 +184,7 @@ func (w *window) signalLocked() {
 	}
 }
 
-// waitMoved waits until a message left the window or acked moved since the last call, or ctx ends.
+// waitMoved waits until a message leaves or the acked LSN moves after the last call, or ctx ends.
 func (w *window) waitMoved(ctx context.Context) error {
 	select {
 	case <-w.moved:
@@ -194,21 +194,21 @@ func (w *window) waitMoved(ctx context.Context) error {
 	}
 }
 
-// ackedLSN is the watermark: the end of the longest prefix of finished transactions.
+// ackedLSN returns the end of the longest prefix of finished transactions.
 func (w *window) ackedLSN() pglogrepl.LSN {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.root.covered
 }
 
-// load is what is in flight, and the commit time of the oldest transaction that is not acked.
-func (w *window) load() (messages int, bytes int64, oldest time.Time) {
+// inFlight returns what is in flight, and the commit time of the oldest unacked transaction.
+func (w *window) inFlight() (messages int, bytes int64, oldest time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.messages, w.bytes, w.root.next.commitTime // that of root is zero
+	return w.messages, w.bytes, w.root.next.commitTime // zero for root
 }
 
-// unacknowledged is how many messages the broker has not written yet.
+// unacknowledged returns the number of messages that the broker has not acknowledged.
 func (w *window) unacknowledged() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -104,9 +104,9 @@ func TestWindow_DeliveredTransactionsBehindAStuckOneTakeNoMemory(t *testing.T) {
 		delivered = tx
 	}
 	require.Equal(t, len(stuck), unfinished(w))
-	require.Len(t, w.slots, len(stuck)+1, "the transactions that were delivered")
+	require.Len(t, w.byIndex, len(stuck)+1, "the transactions that were delivered")
 	require.Panics(t, func() { w.done(delivered, 1) }, "a second time")
-	_, _, oldest := w.load()
+	_, _, oldest := w.inFlight()
 	require.Equal(t, anyTime, oldest)
 
 	require.Equal(t, pglogrepl.LSN(100+5*10), w.ackedLSN())
@@ -300,7 +300,7 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 					t.Fatalf("acked went back from %s to %s", before, acked)
 				}
 				before = acked
-				messages, bytes, _ := w.load()
+				messages, bytes, _ := w.inFlight()
 				if wantMessages, wantBytes := model.load(); messages != wantMessages || bytes != wantBytes {
 					t.Fatalf("in flight %d messages of %d bytes, the model says %d of %d", messages, bytes, wantMessages, wantBytes)
 				}
@@ -320,7 +320,7 @@ func TestWindow_HoldsNothingThatHadNoMessage(t *testing.T) {
 		require.Equal(t, lsn, w.ackedLSN())
 	}
 	require.Zero(t, unfinished(w))
-	messages, _, _ := w.load()
+	messages, _, _ := w.inFlight()
 	require.Zero(t, messages)
 }
 
@@ -331,7 +331,7 @@ func TestWindow_ALargerMessageInPlaceOfAnotherKeepsOthersOut(t *testing.T) {
 	require.True(t, w.tryAdd(900))
 	require.True(t, w.tryAdd(90))
 	w.replace(90, 300)
-	_, bytes, _ := w.load()
+	_, bytes, _ := w.inFlight()
 	require.Equal(t, int64(1200), bytes)
 	require.False(t, w.tryAdd(1))
 	w.done(tx, 300)
@@ -365,7 +365,7 @@ func TestWindow_HeldTransactionWaitsUntilItIsVisible(t *testing.T) {
 	w.done(second, 10)
 	require.Equal(t, pglogrepl.LSN(300), w.ackedLSN())
 	require.Len(t, seen, 2)
-	messages, bytes, _ := w.load()
+	messages, bytes, _ := w.inFlight()
 	require.Zero(t, messages)
 	require.Zero(t, bytes)
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Advanced judges a slot that is confirmed up to to, beyond from, up to which this process has
-// published. It is nil if another relay may have published the rest: the slot has decoded since
-// last was observed, or the counters were reset after streamed, when this process last began to
-// stream; or another process held the slot and nothing was ever counted. Otherwise the slot was
-// recreated and never sends the rest: a LostError. That the tables have no row left counts only
-// for a slot that was never seen to decode or to be missing: rows may be deleted as soon as they
-// are written.
+// Advanced judges a slot that is confirmed up to to, while this process has published up to from.
+// It returns nil if another relay may have published the rows in between: the slot has decoded
+// since the observation last; or the counters were reset after streamed, when this process last
+// began to stream; or another process held the slot, and it has no counters. Otherwise the slot
+// was recreated or advanced and never sends these rows: the error is a *slot.LostError. Empty
+// tables prove that it has lost no row only if the slot was never seen to decode or to disappear:
+// rows may be deleted as soon as they are written.
 func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []string,
 	consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
 	if err := awaitCounters(ctx, conn); err != nil {
@@ -43,10 +43,10 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 		transactions > 0 && transactions >= d.TotalTransactions) {
 		return nil
 	}
-	remade := slices.ContainsFunc(last.Events, func(e Event) bool {
+	recreated := slices.ContainsFunc(last.Events, func(e Event) bool {
 		return (e.Code == slotCreated || e.Code == slotRecreated) && e.At.After(streamed)
 	})
-	if held && !remade && (d == nil || d.TotalTransactions == 0) {
+	if held && !recreated && (d == nil || d.TotalTransactions == 0) {
 		return nil
 	}
 	lost := &slot.LostError{
@@ -54,39 +54,39 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 			"another process has recreated it, or advanced it: it begins at %s", to),
 		ConfirmedFlushLSN: from, Advanced: true,
 	}
-	// otherwise the observation is of the new slot already, which has nothing of the gap
+	// an observation of the new slot has nothing of the gap
 	if last.Slot.ConfirmedFlushLSN <= from {
 		lost.CatalogXmin = last.Slot.CatalogXmin
 	}
 	lost.Gap = slot.MeasureGap(ctx, conn, lost, tables, consented)
-	if lost.Gap.Empty() && !remade && (d == nil || d.TotalTransactions == 0) {
+	if lost.Gap.Empty() && !recreated && (d == nil || d.TotalTransactions == 0) {
 		return nil
 	}
 	lost.Gap.To = to
 	return lost
 }
 
-// countersTimeout bounds the wait for counters before 15, where a reader takes stale ones after
-// ten seconds.
+// countersTimeout limits the wait for counters before PostgreSQL 15, which returns stale ones
+// after ten seconds.
 const (
 	countersTimeout  = 15 * time.Second
 	countersInterval = 20 * time.Millisecond
 )
 
-// ErrStaleCounters is temporary.
+// ErrStaleCounters is the error of a server that does not update its counters. It is temporary.
 var ErrStaleCounters = errors.New("the server writes no new statistics")
 
-// awaitCounters blocks until the server's counters are not older than the call. Before 15 a file
-// has them, which may be half a second old, and of a slot that was dropped since. ErrStaleCounters
-// if it is not written: the statistics collector hangs, its directory is full, the clock was put
-// back.
+// awaitCounters waits until the server's counters are not older than the call. Before PostgreSQL
+// 15 they are in a file, which may be half a second old, and be those of a dropped slot. The error
+// is ErrStaleCounters if the file is not written: the statistics collector hangs, its directory
+// is full, or the clock was put back.
 func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	if postgres.Major(conn) >= 15 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, countersTimeout, ErrStaleCounters)
 	defer cancel()
-	asked, err := postgres.One[time.Time](ctx, conn, `SELECT pg_catalog.clock_timestamp()`)
+	called, err := postgres.One[time.Time](ctx, conn, `SELECT pg_catalog.clock_timestamp()`)
 	if err != nil {
 		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
 	}
@@ -94,7 +94,7 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	_, err = postgres.Poll(ctx, countersInterval, 0, func() (_ bool, err error) {
 		written, err = postgres.One[time.Time](ctx, conn,
 			`SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`)
-		return !written.Before(asked), postgres.Error(err)
+		return !written.Before(called), postgres.Error(err)
 	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

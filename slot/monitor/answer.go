@@ -57,40 +57,42 @@ type blockerAnswer struct {
 	Age int64  `json:"age"`
 }
 
-// asked is an answer, with the times of the request and the response by our clock.
-type asked struct {
+// timedAnswer is an answer, with the times of the request and the response by our clock.
+type timedAnswer struct {
 	answer
 	before, after time.Time
 }
 
-func ask(ctx context.Context, conn *pgx.Conn, r rights, name string, volume int64) (asked, error) {
-	a := asked{before: time.Now()}
+// queryServer requests what the login has the rights r for. name is that of the slot.
+func queryServer(ctx context.Context, conn *pgx.Conn, r rights, name string,
+	volume int64) (timedAnswer, error) {
+	a := timedAnswer{before: time.Now()}
 	document, err := postgres.One[[]byte](ctx, conn,
 		observeSQL(postgres.Major(conn), r, volume), name)
 	if err != nil {
-		return asked{}, fmt.Errorf("observe the server: %w", postgres.Error(err))
+		return timedAnswer{}, fmt.Errorf("observe the server: %w", postgres.Error(err))
 	}
 	a.after = time.Now()
 	return a, postgres.Wrap(json.Unmarshal(document, &a.answer),
 		"observe the server: read its answer")
 }
 
-// clock compares the server's clock at both ends of its work with ours at both ends of the wait.
-// How the rest divides between the two ways is not known.
-func (a asked) clock() *Clock {
-	there, back := a.Now.Sub(a.before), a.after.Sub(a.End)
-	return &Clock{Skew: Seconds((there - back).Seconds() / 2),
-		Error: Seconds(max(0, there+back).Seconds() / 2)}
+// clock compares the server's clock at both ends of the statement with ours at both ends of the
+// wait. How the rest divides between request and response is not known.
+func (a timedAnswer) clock() *Clock {
+	request, response := a.Now.Sub(a.before), a.after.Sub(a.End)
+	return &Clock{Skew: Seconds((request - response).Seconds() / 2),
+		Error: Seconds(max(0, request+response).Seconds() / 2)}
 }
 
-func (a asked) server() Server {
+func (a timedAnswer) server() Server {
 	if a.Checkpoint != nil {
 		a.Server.Timeline = a.Checkpoint.Timeline
 	}
 	return a.Server
 }
 
-func (a asked) limit(volume int64) Limit {
+func (a timedAnswer) limit(volume int64) Limit {
 	l := a.Limit
 	l.VolumeSize, l.WALDirectory = volume, a.WALDirectory
 	if l.MaxSlotWALKeepSize != nil {
@@ -99,8 +101,8 @@ func (a asked) limit(volume int64) Limit {
 	return l
 }
 
-// statuses are all slots of the server, by name.
-func (a asked) statuses() (all []slot.Status, rows map[string]slotAnswer) {
+// statuses returns all slots of the server, ordered by name, and their rows by name.
+func (a timedAnswer) statuses() (all []slot.Status, rows map[string]slotAnswer) {
 	rows = map[string]slotAnswer{}
 	for _, row := range a.Slots {
 		all = append(all, slot.NewStatus(row.Parse(), pglogrepl.LSN(a.Current), a.after))
@@ -109,7 +111,7 @@ func (a asked) statuses() (all []slot.Status, rows map[string]slotAnswer) {
 	return all, rows
 }
 
-func (a asked) walsender() *Walsender {
+func (a timedAnswer) walsender() *Walsender {
 	if a.Stream == nil {
 		return nil
 	}
@@ -117,7 +119,7 @@ func (a asked) walsender() *Walsender {
 	return &a.Stream.Walsender
 }
 
-func (a asked) decoding() *Decoding {
+func (a timedAnswer) decoding() *Decoding {
 	if a.Decoding == nil {
 		return nil
 	}
@@ -125,8 +127,8 @@ func (a asked) decoding() *Decoding {
 	return &a.Decoding.Decoding
 }
 
-// standbys is empty unless a slot with failover has to wait for others.
-func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
+// standbys returns the slots that own waits for; none unless it has failover.
+func (a timedAnswer) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 	if !own.Failover {
 		return nil
 	}
@@ -136,19 +138,19 @@ func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 		if name == "" {
 			continue
 		}
-		g := StandbySlot{Name: name, Blocks: true}
+		standby := StandbySlot{Name: name, Blocks: true}
 		if i := slices.IndexFunc(all, func(s slot.Status) bool { return s.Name == name }); i >= 0 {
 			s := all[i]
-			g.Exists, g.Active, g.InactiveSince, g.WALStatus = true, s.Active, s.InactiveSince, s.WALStatus
-			g.Blocks = !s.Active || s.Lost()
+			standby.Exists, standby.Active, standby.WALStatus = true, s.Active, s.WALStatus
+			standby.InactiveSince, standby.Blocks = s.InactiveSince, !s.Active || s.Lost()
 		}
-		standbys = append(standbys, g)
+		standbys = append(standbys, standby)
 	}
 	return standbys
 }
 
-// Observe looks once: there are no rates, and nothing is known of before. ErrNotFound if there is
-// no slot of this name.
+// Observe makes a single Observation, without rates and events. The error is slot.ErrNotFound if
+// there is no slot of this name.
 func Observe(ctx context.Context, conn *pgx.Conn, name string, cfg Config) (Observation, error) {
 	m := Monitor{need: slot.Requirements{Slot: slot.Config{Name: name}}, cfg: cfg}
 	status, err := m.observe(ctx, conn)

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// A transaction that is younger delays no relay.
+	// A younger transaction is no blocker.
 	youngestBlocker = time.Second
-	// Feedback moves with each query of a standby. One that has not moved for this long, while this
-	// many transactions began, is stuck.
+	// Feedback advances with the queries of a standby. It is stuck if it has not for this long, while
+	// this many transactions began.
 	stuckFeedback    = time.Minute
 	stuckFeedbackAge = 1000 // transactions
 )
 
-// firstSeen has the time since when something is there, for what the server does not date or does
-// not show. A key that is not looked for in a round is removed.
+// firstSeen has the time at which something was first observed, where the server reports no time.
+// A key is removed after a round in which it was not requested.
 type firstSeen struct {
 	before, now map[string]time.Time
 }
@@ -36,32 +36,32 @@ func (f *firstSeen) since(key string, now time.Time) time.Time {
 	return at
 }
 
-// blockers are those that keep restart_lsn or catalog_xmin back, the oldest first. restart_lsn
-// cannot pass the beginning of the oldest transaction that runs, in whichever database.
-func (a asked) blockers(seen *firstSeen) []Blocker {
+// blockers returns what holds restart_lsn or catalog_xmin back, the oldest first. restart_lsn
+// cannot pass the start of the oldest running transaction of any database.
+func (a timedAnswer) blockers(seen *firstSeen) []Blocker {
 	type aged struct {
 		Blocker
 		age int64
 	}
 	var found []aged
 	oldest := int64(-1)
-	for i, h := range slices.Concat(a.Transactions, a.Prepared) {
-		h.Kind = BlockerTransaction
+	for i, b := range slices.Concat(a.Transactions, a.Prepared) {
+		b.Kind = BlockerTransaction
 		if i >= len(a.Transactions) {
-			h.Kind = BlockerPrepared
+			b.Kind = BlockerPrepared
 		}
-		since := seen.since(fmt.Sprint(h.Kind, h.XID), a.Now)
-		if h.Since.IsZero() {
-			h.Since = since
+		since := seen.since(fmt.Sprint(b.Kind, b.XID), a.Now)
+		if b.Since.IsZero() {
+			b.Since = since
 		}
-		oldest = max(oldest, h.Age)
-		h.Blocker.XID = h.XID
-		found = append(found, aged{h.Blocker, h.Age})
+		oldest = max(oldest, b.Age)
+		b.Blocker.XID = b.XID
+		found = append(found, aged{b.Blocker, b.Age})
 	}
-	standby := func(h Blocker, key string, age int64) {
-		h.Kind, h.Since = BlockerStandby, seen.since("standby "+key, a.Now)
-		if age >= stuckFeedbackAge && a.Now.Sub(h.Since) >= stuckFeedback {
-			found = append(found, aged{h, age})
+	standby := func(b Blocker, key string, age int64) {
+		b.Kind, b.Since = BlockerStandby, seen.since("standby "+key, a.Now)
+		if age >= stuckFeedbackAge && a.Now.Sub(b.Since) >= stuckFeedback {
+			found = append(found, aged{b, age})
 		}
 	}
 	for _, s := range a.Slots {
@@ -71,23 +71,23 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 		xid, age := s.feedback()
 		standby(Blocker{PID: s.ActivePID, Application: s.Name}, s.Name+" "+xid, age)
 	}
-	for _, h := range a.Feedback {
-		standby(Blocker{PID: h.PID, Application: h.Application, User: h.User},
-			fmt.Sprint(h.PID, h.XID), h.Age)
+	for _, b := range a.Feedback {
+		standby(Blocker{PID: b.PID, Application: b.Application, User: b.User},
+			fmt.Sprint(b.PID, b.XID), b.Age)
 	}
 	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
 	var blockers []Blocker
-	for _, h := range found {
-		if a.Now.Sub(h.Since) < youngestBlocker {
+	for _, b := range found {
+		if a.Now.Sub(b.Since) < youngestBlocker {
 			continue
 		}
-		h.Restart = h.Kind != BlockerStandby && h.age == oldest
-		blockers = append(blockers, h.Blocker)
+		b.Restart = b.Kind != BlockerStandby && b.age == oldest
+		blockers = append(blockers, b.Blocker)
 	}
 	return blockers
 }
 
-// feedback is the older of the two xids that a standby retains; an age of zero: none.
+// feedback returns the older of the slot's xmin and catalog_xmin, with its age; zero: none.
 func (s slotAnswer) feedback() (xid string, age int64) {
 	if s.XminAge != nil {
 		xid, age = s.Xmin, *s.XminAge

@@ -12,8 +12,8 @@ import (
 // A standby that works moves its feedback. One that is gone, or hangs in a query, leaves it where it was.
 func TestBlockers_NamesFeedbackThatIsStuck(t *testing.T) {
 	start := time.Now()
-	at := func(age int64, after time.Duration) asked {
-		a := asked{after: start.Add(after)}
+	at := func(age int64, after time.Duration) timedAnswer {
+		a := timedAnswer{after: start.Add(after)}
 		a.Now = start.Add(after).Add(time.Hour) // the server's clock is ahead
 		behind := age - 10
 		a.Slots = []slotAnswer{
@@ -26,7 +26,7 @@ func TestBlockers_NamesFeedbackThatIsStuck(t *testing.T) {
 		return a
 	}
 	var seen firstSeen
-	look := func(a asked) []Blocker {
+	look := func(a timedAnswer) []Blocker {
 		seen.round()
 		return a.blockers(&seen)
 	}
@@ -52,7 +52,7 @@ func TestBlockers_CountsFromWhenATransactionWasSeenIfItsBeginningIsHidden(t *tes
 	start := time.Now()
 	var seen firstSeen
 	look := func(after time.Duration, held ...blockerAnswer) []Blocker {
-		a := asked{after: start.Add(after)}
+		a := timedAnswer{after: start.Add(after)}
 		a.Now, a.Transactions = a.after, held
 		seen.round()
 		return a.blockers(&seen)

@@ -354,7 +354,7 @@ func TestMonitor_WindowBeginsBeforeACommitThatNobodySees(t *testing.T) {
 func TestBoundaries_AreBehindWhatTheLookDidNotSee(t *testing.T) {
 	var b boundaries
 	at := func(lsn pglogrepl.LSN, xmin, xmax uint64) pglogrepl.LSN {
-		b.passed(lsn, xmin, xmax)
+		b.add(lsn, xmin, xmax)
 		return b.settled.lsn
 	}
 	require.EqualValues(t, 10, at(10, 5, 5))

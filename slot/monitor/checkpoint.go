@@ -3,19 +3,19 @@ package monitor
 import "math"
 
 // schedule predicts the server's checkpoints at a steady rate of WAL, by the server's rules
-// (docs/decisions/0013-forecast-of-loss.md). Times are seconds from the observation on, positions
-// bytes from the beginning of the present segment; the past is negative.
+// (docs/decisions/0013-forecast-of-loss.md). Times are seconds since the observation, positions
+// bytes since the start of the current segment; the past is negative.
 type schedule struct {
 	rate     float64 // bytes of WAL per second, not negative
 	position float64 // where the server writes now
 	segment  float64 // bytes
-	segments float64 // so many from redo's own on are filled: a checkpoint is asked for
-	timeout  float64 // no later than this after the beginning of one, the next begins
-	spread   float64 // over so long the writing of pages is spread, if they are enough
+	segments float64 // a checkpoint begins when so many are filled, from that of redo on
+	timeout  float64 // longest time from the start of a checkpoint to that of the next
+	spread   float64 // how long a checkpoint spreads the writing of many pages
 	takes    func(begins, wal float64) float64
 }
 
-// checkpoint is one that was, is or will be.
+// checkpoint is a checkpoint of the past, the present or the future.
 type checkpoint struct {
 	begins float64
 	ends   float64
@@ -23,20 +23,19 @@ type checkpoint struct {
 }
 
 const (
-	// writeDelay is the server's nap after each page that it writes ahead of its schedule
-	// (CheckpointWriteDelay). So few pages make a short checkpoint, however long it may take.
+	// writeDelay is how long the server sleeps after each page while it is ahead of its schedule
+	// (CheckpointWriteDelay). So a checkpoint of few pages is short.
 	writeDelay = 0.1
-	// seenLate is how late a checkpoint may be seen to end: pg_control is read once an interval, and
-	// syncing files takes a while.
+	// seenLate is how long after its end a checkpoint may be observed: pg_control is read once an
+	// interval, and syncing files takes a while.
 	seenLate = 15.0
-	pageSize = 8192 // only a server that was built so has another
-	// farAhead is how many checkpoints are gone through one by one. Beyond, the phase of the last one
-	// means nothing.
+	pageSize = 8192 // BLCKSZ, unless the server was built with another
+	// farAhead is how many checkpoints are computed one by one. Later ones are a period apart.
 	farAhead = 20
 )
 
-// newSchedule takes what the server is set to and how fast it writes. takes is left to the caller:
-// how long a checkpoint lasts that begins then, after so many bytes of WAL since the one before.
+// newSchedule returns a schedule by the server's settings and the rate. The caller sets takes: how
+// long a checkpoint lasts that begins at begins, after wal bytes since the one before.
 func newSchedule(o Observation, rate float64) schedule {
 	l := o.Limit
 	s := schedule{rate: rate, segment: float64(segmentSize(o)),
@@ -48,7 +47,7 @@ func newSchedule(o Observation, rate float64) schedule {
 	return s
 }
 
-// seconds is how long it takes to write so many bytes; for ever if nothing is written.
+// seconds returns how long it takes to write so many bytes; infinity if nothing is written.
 func (s schedule) seconds(bytes float64) float64 {
 	if s.rate <= 0 {
 		return math.Inf(1)
@@ -63,30 +62,30 @@ func segmentSize(o Observation) int64 {
 	return o.Limit.SegmentSize
 }
 
-// position is an LSN as the schedule counts.
+// position converts an LSN to a position of the schedule.
 func position(o Observation, lsn uint64) float64 {
 	segment := uint64(segmentSize(o))
 	return float64(int64(lsn - uint64(o.Slot.CurrentWALLSN)/segment*segment))
 }
 
-// next is the checkpoint after c.
+// next returns the checkpoint after c.
 func (s schedule) next(c checkpoint) checkpoint {
 	full := (math.Floor(c.redo/s.segment) + s.segments) * s.segment
 	filled := s.seconds(full - s.position)
 	begins := max(c.ends, min(c.begins+s.timeout, filled))
 	n := checkpoint{begins: begins, redo: max(c.redo, s.position+s.rate*begins)}
 	if begins >= filled {
-		n.redo = max(n.redo, full) // in the segment that was begun, however the division was rounded
+		n.redo = max(n.redo, full) // not in the segment before, if the division was rounded down
 	}
 	n.ends = begins + s.takes(begins, n.redo-c.redo)
 	return n
 }
 
-// upcoming is the first checkpoint that has not ended: the one in progress, if one should be, or
-// the next. last is what pg_control tells.
+// upcoming returns the first checkpoint that has not ended: the one that should be running, or the
+// next. last is the one in pg_control.
 func (s schedule) upcoming(last checkpoint) checkpoint {
-	// While nothing is written checkpoints are left out, and their clock goes on. One that should
-	// have ended long ago was left out too.
+	// The server skips checkpoints while nothing is written, and their timeout runs on. One that
+	// should have ended long ago was skipped, too.
 	written := math.Inf(-1)
 	if s.rate > 0 {
 		written = (last.redo - s.position) / s.rate
@@ -99,17 +98,17 @@ func (s schedule) upcoming(last checkpoint) checkpoint {
 	switch {
 	case c.ends >= 0:
 	case c.ends > -seenLate:
-		c.ends = 0 // it ends, or has ended unseen
+		c.ends = 0 // it ends now, or its end is not observed yet
 	case c.begins+s.spread > 0:
-		c.ends = c.begins + s.spread // it has more to write than was thought
+		c.ends = c.begins + s.spread // it has more pages to write than expected
 	default:
 		c.ends = -c.begins / 10 // the disk is too slow for it
 	}
 	return c
 }
 
-// first is the first checkpoint from c on that ends at or after the time and begins in a later
-// segment than behind: the end of a checkpoint removes no WAL that is newer than its beginning.
+// first returns the first checkpoint from c on that ends at after or later and begins in a later
+// segment than behind: the end of a checkpoint removes only WAL from before its start.
 func (s schedule) first(c checkpoint, after, behind float64) checkpoint {
 	for range 100 * farAhead {
 		if c.ends >= after && math.Floor(c.redo/s.segment) > math.Floor(behind/s.segment) {

@@ -8,11 +8,11 @@ import (
 
 // Config is the section [monitor].
 type Config struct {
-	// Interval is the time between two observations. Slot and publication themselves are looked at
-	// each Config.CheckInterval.
+	// Interval is the time between two observations of the server. Slot and publication are checked
+	// each slot.Config.CheckInterval.
 	Interval   time.Duration `toml:"interval"`
 	OtherSlots bool          `toml:"other_slots"` // watch the other slots of the server too
-	// bytes of the volume with pg_wal; zero: not known, so no time until it is full
+	// bytes of the volume with pg_wal; zero: not known, so there is no forecast when it is full
 	VolumeSize int64 `toml:"volume_size,size"`
 }
 

@@ -10,21 +10,20 @@ import (
 )
 
 const (
-	// A load that has just begun, or ended, shows in the last minute first. Less than that is noise,
-	// or the images of whole pages that follow each checkpoint.
-	begun, over = 1.25, 0.5
+	// A load has begun, or ended, if the rate of the last minute differs from that of 5 minutes by
+	// these factors. Less is noise, or the full-page images after a checkpoint.
+	loadBegan, loadEnded = 1.25, 0.5
 	// keepsUp is the part of the written WAL that a reader without a backlog confirms over 5
 	// minutes.
 	keepsUp = 0.9
-	// unsteady is what a steady rate may be off by.
+	// unsteady is the part by which a steady rate may vary.
 	unsteady = 0.1
 	// caughtUp is the largest backlog of a reader that has caught up, in seconds of writing.
 	caughtUp = 10
 )
 
 // forecast makes the Forecast of an observation, from nothing else. Each Estimate has its reason
-// in words. docs/decisions/0013-forecast-of-loss.md has the rules, and the errors on real
-// servers.
+// in words. docs/decisions/0013-forecast-of-loss.md has the rules, and the errors on real servers.
 func forecast(o Observation) Forecast {
 	f := Forecast{Loss: forecastLoss(o), CatchUp: forecastCatchUp(o)}
 	wal, _ := walRate(o.Rates)
@@ -33,7 +32,7 @@ func forecast(o Observation) Forecast {
 	return f
 }
 
-// forecastLoss is the sooner of the two ways to lose a slot.
+// forecastLoss estimates when the slot is lost: the sooner of the limit and idleness.
 func forecastLoss(o Observation) Estimate {
 	switch s := o.Slot; {
 	case s.Lost() && s.InvalidationReason != "":
@@ -50,15 +49,15 @@ func forecastLoss(o Observation) Estimate {
 	return limit
 }
 
-// lossByLimit is when max_slot_wal_keep_size takes the slot: not when the limit is passed, but
-// when the first checkpoint after that ends.
+// lossByLimit estimates when max_slot_wal_keep_size invalidates the slot: not when the limit is
+// passed, but when the first checkpoint after that ends.
 func lossByLimit(o Observation) Estimate {
 	if o.Slot.SafeWALSize == nil {
 		if o.Limit.Effective == nil {
 			return never("no loss in sight: max_slot_wal_keep_size is not set, so WAL is kept until it " +
 				"is read or the disk is full")
 		}
-		return never("not known: the server does not say how much may still be written (safe_wal_size)")
+		return never("not known: the server does not report safe_wal_size")
 	}
 	safe := float64(*o.Slot.SafeWALSize)
 	wal, known := walRate(o.Rates)
@@ -69,13 +68,13 @@ func lossByLimit(o Observation) Estimate {
 	case !known:
 		return never(unwatched)
 	default:
-		if why := o.unforeseen(p, pressed, wal, passed, "loss", "the limit is passed"); why != "" {
+		if why := o.noForecast(p, pressed, wal, passed, "loss", "the limit is passed"); why != "" {
 			return never("%s", why)
 		}
 	}
 
 	l := outlook{Observation: o, behind: position(o, uint64(o.Slot.RestartLSN))}
-	c := l.loses(wal.best, passed, nil)
+	c := l.checkpointAfter(wal.best, passed, nil)
 	if safe <= 0 && !pressed && o.Slot.Active && c.ends > RestartStep {
 		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn " +
 			"moves before a checkpoint ends")
@@ -92,9 +91,9 @@ func lossByLimit(o Observation) Estimate {
 
 const unwatched = "not known yet: WAL has to be watched for 30 seconds first"
 
-// unforeseen is why it is not known whether the pressure lasts until a bound is passed, in
-// seconds; empty: it is expected to.
-func (o Observation) unforeseen(p pressure, pressed bool, wal written, passed float64,
+// noForecast returns why the pressure is not expected to pass a bound, which it would pass after
+// passed seconds; empty: it is expected to.
+func (o Observation) noForecast(p pressure, pressed bool, wal written, passed float64,
 	what, bound string) string {
 	switch {
 	case wal.best <= 0:
@@ -123,8 +122,8 @@ func limitText(o Observation, wal written, p pressure, passed float64) string {
 		wal.window, limit, span(passed))
 }
 
-// lossByIdleness is when idle_replication_slot_timeout takes the slot, again at the end of a
-// checkpoint. A slot that is read from has time.
+// lossByIdleness estimates when idle_replication_slot_timeout invalidates the slot: at the end of
+// a checkpoint, unless a session reads from it.
 func lossByIdleness(o Observation) Estimate {
 	s, timeout := o.Slot, float64(o.Limit.IdleTimeout)
 	if timeout <= 0 || s.Active || s.InactiveSince.IsZero() || o.Server.Standby && s.Synced {
@@ -133,7 +132,7 @@ func lossByIdleness(o Observation) Estimate {
 	passed := max(0, s.InactiveSince.Sub(serverNow(o)).Seconds()+timeout)
 	wal, _ := walRate(o.Rates)
 	l := outlook{Observation: o, behind: math.Inf(-1)}
-	c := l.loses(wal.best, passed, nil)
+	c := l.checkpointAfter(wal.best, passed, nil)
 	latest := max(c.ends, l.latest(wal.best, passed))
 	what := "idle_replication_slot_timeout is over"
 	if passed > 0 {
@@ -143,13 +142,13 @@ func lossByIdleness(o Observation) Estimate {
 		"no session reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
 }
 
-// forecastDiskFull is when pg_wal has taken up its volume, if it is alone there.
+// forecastDiskFull estimates when pg_wal fills its volume, if nothing else grows there.
 func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	volume := float64(o.Limit.VolumeSize)
 	wal, known := walRate(o.Rates)
 	switch {
 	case volume <= 0:
-		return never("not known: monitor.volume_size is not set, and PostgreSQL does not tell")
+		return never("not known: monitor.volume_size is not set, and PostgreSQL does not report it")
 	case o.Limit.WALDirectory == nil:
 		return never("not known: the size of pg_wal may not be read")
 	case !known:
@@ -170,7 +169,7 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	free := max(0, volume-used)
 	seconds := passes(free, p.rate)
 	if free > 0 {
-		if why := o.unforeseen(p, pressed, wal, seconds, "full disk", "the volume is full"); why != "" {
+		if why := o.noForecast(p, pressed, wal, seconds, "full disk", "the volume is full"); why != "" {
 			return never("%s", why)
 		}
 	}
@@ -184,7 +183,7 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 		cmp.Or(p.text, "it is full"), slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
 }
 
-// olderSlot is an inactive slot that keeps WAL from before ours.
+// olderSlot returns the inactive slot that keeps the oldest WAL, if that is older than ours.
 func olderSlot(o Observation) string {
 	oldest, name := o.Slot.RestartLSN, ""
 	for _, s := range o.Others {
@@ -195,7 +194,7 @@ func olderSlot(o Observation) string {
 	return name
 }
 
-// forecastCatchUp is when confirmed_flush_lsn has reached the server, which goes on writing.
+// forecastCatchUp estimates when confirmed_flush_lsn reaches the server, which goes on writing.
 func forecastCatchUp(o Observation) Estimate {
 	r := o.Rates
 	switch {
@@ -230,7 +229,7 @@ type written struct {
 	window                string // of the best
 }
 
-// walRate is how fast the server writes; false: not known.
+// walRate returns how fast the server writes WAL; false: not known.
 func walRate(r Rates) (written, bool) {
 	if r.WAL5m == nil {
 		return written{}, false
@@ -238,7 +237,7 @@ func walRate(r Rates) (written, bool) {
 	wal := written{best: *r.WAL5m, lowest: *r.WAL5m, highest: *r.WAL5m,
 		window: "the rate of the last 5 minutes"}
 	if r.WAL1m != nil {
-		if minute := *r.WAL1m; minute > begun*wal.best || minute < over*wal.best {
+		if minute := *r.WAL1m; minute > loadBegan*wal.best || minute < loadEnded*wal.best {
 			wal.best, wal.window = minute, "the rate of the last minute"
 		}
 		wal.lowest, wal.highest = min(wal.lowest, *r.WAL1m), max(wal.highest, *r.WAL1m)
@@ -249,7 +248,7 @@ func walRate(r Rates) (written, bool) {
 	return wal, true
 }
 
-// spread is by how much faster and slower WAL may be written than at the best rate.
+// spread returns the highest and the lowest rate as factors of the best.
 func (w written) spread() (faster, slower float64) {
 	if w.best <= 0 {
 		return 1, 1 - unsteady
@@ -257,7 +256,7 @@ func (w written) spread() (faster, slower float64) {
 	return w.highest / w.best, w.lowest * (1 - unsteady) / w.best
 }
 
-// passes is when so many bytes are used up at the rate; infinity: never.
+// passes returns in how many seconds so many bytes are written; infinity: never.
 func passes(bytes, rate float64) float64 {
 	switch {
 	case bytes <= 0:
@@ -268,7 +267,7 @@ func passes(bytes, rate float64) float64 {
 	return bytes / rate
 }
 
-// serverNow is the server's clock at the observation.
+// serverNow returns the server's clock at the observation.
 func serverNow(o Observation) time.Time {
 	if o.Clock == nil {
 		return o.Slot.ObservedAt
@@ -276,13 +275,13 @@ func serverNow(o Observation) time.Time {
 	return o.Slot.ObservedAt.Add(o.Clock.Skew.Duration())
 }
 
-// never is an estimate without a time, with the reason.
+// never returns an estimate without a time, with the reason.
 func never(format string, args ...any) Estimate {
 	return Estimate{Assumption: fmt.Sprintf(format, args...)}
 }
 
-// estimate is one with times. What is more than a century ahead does not happen; such a latest
-// time stays open.
+// estimate returns one with times. What is more than a century ahead does not happen; a latest
+// time that is later stays open.
 func estimate(seconds, earliest, latest float64, format string, args ...any) Estimate {
 	const century = 100 * 365 * 86400
 	if seconds > century {
@@ -295,7 +294,7 @@ func estimate(seconds, earliest, latest float64, format string, args ...any) Est
 	return e
 }
 
-// span writes a number of seconds for people, in two units: "12s", "3m20s", "4d7h".
+// span formats a number of seconds in two units: "12s", "3m20s", "4d7h".
 func span(seconds float64) string {
 	s := int64(min(math.Round(seconds), 1e12))
 	switch {

@@ -14,14 +14,14 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// look looks at slot and publication, and at the server if that is due. problem ends the session
-// that streams. With an err nothing was learned, and the last Status stays as it is.
+// look looks at slot and publication, and at the server if that is due. problem has to end the
+// stream. After an err the Status is unchanged.
 func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	status, err := m.status(ctx, conn)
 	if errors.Is(err, slot.ErrNotFound) {
-		return m.gone(), nil
+		return m.recordMissing(), nil
 	}
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	problem = m.publicationProblem(ctx, conn, status)
 	broken, isBroken := errors.AsType[*slot.PublicationError](problem)
 	switch {
-	// a table is locked, so nothing can be inserted into it either
+	// a table is locked, so no row can be inserted into it
 	case postgres.SQLState(problem) == "55P03":
 		last := m.Status()
 		status.PublicationOK, problem = last.PublicationOK, nil
@@ -54,14 +54,14 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	return problem, nil
 }
 
-// stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then,
-// have found that no session streams: a relay that still waits has a connection that the server
-// has closed, which the network may report late or never. One look alone may come between the end
-// of a stream and the report of it.
+// stale returns postgres.ErrStaleConnection, and when the last look began, if that look and this
+// one, which began at began, found no stream: the server has closed the connection of a relay that
+// still waits, and the network may report that late or never. A single look may find no stream
+// before the relay has noticed its end.
 func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
 	then, m.idleSince = m.idleSince, began
-	// the copy on a standby is never read; the stream is from the primary
+	// no session reads the copy of a slot on a standby: the stream is from the primary
 	if now.Active || now.Synced {
 		m.idleSince = time.Time{}
 		return time.Time{}, nil
@@ -72,7 +72,7 @@ func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrStaleConnection)
 }
 
-// status reads the slot: alone, or with all else that is known of the server.
+// status reads the slot: with the whole server if that is due, else alone.
 func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (slot.Status, error) {
 	if m.untilObserved() <= 0 {
 		status, err := m.observe(ctx, conn)
@@ -80,7 +80,7 @@ func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (slot.Status, erro
 		case err == nil, errors.Is(err, slot.ErrNotFound), conn.IsClosed(), ctx.Err() != nil:
 			return status, err
 		}
-		m.observed = time.Now() // not at once again
+		m.observed = time.Now() // no attempt before the next interval
 		m.annotate(Note{"monitor", "the server could not be observed beyond slot and publication: " +
 			err.Error()})
 	}
@@ -95,22 +95,22 @@ func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (slot.Status, erro
 	return status, nil
 }
 
-// The codes of events by which a slot is not the one that was there before.
+// The codes of the events of a new slot.
 const (
 	slotCreated   = "slot_created"
 	slotRecreated = "slot_recreated"
 )
 
-// noticeNewSlot notices a slot that is not the one of the last Status, but another of the same
-// name. d is what decoding has cost; nil: not known.
+// noticeNewSlot records an event if now is a new slot with the name of the last one. d is its
+// Decoding; nil: not known.
 func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	before := m.Observation()
-	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in "+
-		"it", now.ConfirmedFlushLSN)
+	position := fmt.Sprintf(", confirmed up to %s: it does not have what was committed before it "+
+		"was created", now.ConfirmedFlushLSN)
 	switch {
 	case m.missing:
-		m.record(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)
-	case before.Slot.Lost() && !now.Lost(), !m.unreachable && d.restarted(before.Decoding):
+		m.record(slotCreated, fmt.Sprintf("slot %q exists again", now.Name)+position)
+	case before.Slot.Lost() && !now.Lost(), !m.unreachable && d.recreated(before.Decoding):
 		m.record(slotRecreated, fmt.Sprintf("slot %q was dropped and recreated", now.Name)+position)
 	default:
 		return
@@ -119,25 +119,25 @@ func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	m.readings = nil // positions of another slot
 }
 
-// countedSince is SQL for when the server's counters may have begun again. A crash discards all of
-// them, also where the postmaster survives; of those, pg_stat_bgwriter has a date.
+// countedSince is SQL for the last time at which the server may have lost its counters. A crash
+// discards all, even if the postmaster survives it; only pg_stat_bgwriter has the date of that.
 const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM
 	pg_catalog.pg_stat_bgwriter b)`
 
-// restarted reports whether the counters are those of another slot: they were smaller at a later
-// time, they were not reset, and the server went on counting all the time.
-func (d *Decoding) restarted(before *Decoding) bool {
+// recreated reports whether the counters are those of another slot: they have become smaller, and
+// neither a reset nor the server explains that.
+func (d *Decoding) recreated(before *Decoding) bool {
 	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions &&
 		!d.ResetAt.After(before.ResetAt) &&
 		d.countedSince.Equal(before.countedSince)
 }
 
-// gone is for a slot that is not there. One that was never seen may not have been made yet.
-func (m *Monitor) gone() error {
+// recordMissing records that the slot does not exist. One never seen may not exist yet.
+func (m *Monitor) recordMissing() error {
 	last := m.Status()
 	lost := slot.Disappeared(m.need.Slot.Name, last.ConfirmedFlushLSN)
 	if last.ObservedAt.IsZero() {
-		m.note(slot.NotFound(m.need.Slot.Name))
+		m.noteFailure(slot.NotFound(m.need.Slot.Name))
 		return lost
 	}
 	if !m.missing {
@@ -151,7 +151,7 @@ func (m *Monitor) gone() error {
 	return lost
 }
 
-// publish makes s the last Status. problem is what was found; nil: nothing.
+// publish makes s the last Status, and exports it. problem is what the look found, or nil.
 func (m *Monitor) publish(s slot.Status, problem error) {
 	s.Error = ""
 	m.mu.Lock()
@@ -159,7 +159,7 @@ func (m *Monitor) publish(s slot.Status, problem error) {
 	switch {
 	case s.Active:
 		s.InactiveSince = time.Time{}
-	case !s.InactiveSince.IsZero(): // from 17 on
+	case !s.InactiveSince.IsZero(): // PostgreSQL 17 and later
 	case !before.Active && !before.InactiveSince.IsZero():
 		s.InactiveSince = before.InactiveSince
 	default:
@@ -210,15 +210,15 @@ func (m *Monitor) logChanges(before, s slot.Status) {
 	}
 }
 
-// note keeps the positions, with the reason why they are old.
-func (m *Monitor) note(err error) {
+// noteFailure sets the error of the last Status, which keeps its positions.
+func (m *Monitor) noteFailure(err error) {
 	m.mu.Lock()
 	m.last.Error = err.Error()
 	known := !m.last.ObservedAt.IsZero()
 	m.mu.Unlock()
 	if known && !m.unreachable {
 		m.unreachable = true
-		m.record("connection_lost", "the server cannot be asked any more: "+err.Error())
+		m.record("connection_lost", "the server does not answer any more: "+err.Error())
 	}
 	m.export(m.Observation())
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Export returns an observer for a Monitor that sets the slot's series. When an observation fails
-// all of them stay as they are; postrider_slot_observed_timestamp_seconds has their age.
+// Export returns the export function of a Monitor, which sets the slot's series. A failed
+// observation leaves them as they are; postrider_slot_observed_timestamp_seconds has their time.
 func Export(m *metrics.Set) func(Observation) {
 	return func(o Observation) {
 		if o.Slot.Error != "" {
@@ -55,14 +55,14 @@ func exportServer(m *metrics.Set, o Observation) {
 	}
 	known := map[string]bool{}
 	var oldest []metrics.OptionalSample
-	for _, h := range o.Blockers { // the oldest first
-		if !known[h.Kind] {
-			known[h.Kind] = true
-			oldest = append(oldest, metrics.Sample(float64(h.Since.UnixMilli())/1e3, h.Kind))
+	for _, b := range o.Blockers { // the oldest first
+		if !known[b.Kind] {
+			known[b.Kind] = true
+			oldest = append(oldest, metrics.Sample(float64(b.Since.UnixMilli())/1e3, b.Kind))
 		}
 	}
 	m.SlotOldestBlocker.Replace(oldest...)
-	var spilled, spills, streamed, decoded *int64 // nil: of a slot that was never read from
+	var spilled, spills, streamed, decoded *int64 // nil: the slot was never read from
 	if d := o.Decoding; d != nil {
 		spilled, spills = &d.SpillBytes, &d.SpillTransactions
 		streamed, decoded = &d.StreamBytes, &d.TotalBytes
@@ -88,11 +88,11 @@ func exportForecast(m *metrics.Set, o Observation) {
 func exportOthers(m *metrics.Set, others []slot.Status) {
 	var active, retained, safe []metrics.OptionalSample
 	for _, s := range others {
-		streams := 0.0
+		value := 0.0
 		if s.Active {
-			streams = 1
+			value = 1
 		}
-		active = append(active, metrics.Sample(streams, s.Name))
+		active = append(active, metrics.Sample(value, s.Name))
 		retained = sample(retained, s.RetainedBytes, s.Name)
 		safe = sample(safe, s.SafeWALSize, s.Name)
 	}
@@ -101,7 +101,7 @@ func exportOthers(m *metrics.Set, others []slot.Status) {
 	m.SlotOtherSafeWAL.Replace(safe...)
 }
 
-// sample adds a value that is known.
+// sample appends a sample, unless n is nil.
 func sample[N int64 | float64](to []metrics.OptionalSample, n *N,
 	label string) []metrics.OptionalSample {
 	if n == nil {

@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// A smart shutdown is not announced and waits for clients to go; only a new connection is
-	// refused. So the connection is replaced this often. A new one costs the server 20 ms of CPU.
+	// A smart shutdown is not announced and waits for clients to disconnect; it only refuses new
+	// connections. So the connection is replaced this often, for 20 ms of the server's CPU.
 	renewInterval = 30 * time.Second
-	// How long one look may take. A lock on an outbox table, as by ALTER TABLE, can hold it up.
+	// How long a look may take. A lock on an outbox table, as by ALTER TABLE, can delay it.
 	observeTimeout = 5 * time.Second
-	// Between the look that is the first to see that no session streams, and the next.
+	// Between the first look that finds no streaming session, and the next.
 	secondLook = 500 * time.Millisecond
 	// Pauses between attempts to connect to a server that refuses.
 	reconnectMin = 250 * time.Millisecond
 	reconnectMax = 5 * time.Second
-	// Pauses between attempts to connect to a server that is away: a tenth of the time that it is,
-	// within these limits. An attempt costs a server that starts or stops a process and a log line.
+	// Pauses between attempts to connect to a server that is away: a tenth of the time since it
+	// answered, within these limits. Each costs a server that starts a process and a log line.
 	probeMin = 100 * time.Millisecond
 	probeMax = 500 * time.Millisecond
-	// Longest attempt to connect to one host, unless postgres.url has a connect_timeout: the name of
-	// a host that does not answer may lead to another address by now.
+	// Longest attempt to connect to one host, unless postgres.url has a connect_timeout: the name
+	// of a host that does not answer may resolve to another address by now.
 	connectTimeout = 4 * time.Second
-	// A server that shuts down refuses at once; one that does not answer at all is taken for stopped
-	// after this.
+	// A server that shuts down refuses at once; one that does not answer counts as stopped after
+	// this.
 	probeTimeout = 2 * time.Second
 )
 
-// Monitor looks after slot and publication, and watches the server, over one connection. Make one
-// per process, and Run it once.
+// Monitor watches slot, publication and server over one connection. A process has one Monitor, and
+// calls Run once.
 type Monitor struct {
 	postgres postgres.Config
 	need     slot.Requirements
@@ -47,36 +47,36 @@ type Monitor struct {
 	export   func(Observation)
 	log      zerolog.Logger
 	renew    time.Duration       // renewInterval
-	Assigner *partition.Assigner // shown the partitions once in a while; nil: there is none
+	Assigner *partition.Assigner // looks at the partitions when due; may be nil
 	*presence
 
-	// Of the goroutine in Run alone.
+	// Used only by Run's goroutine.
 	connected     time.Time // when the present connection was made
 	serverStarted time.Time
 	observed      time.Time // when observe last succeeded
 	rights        *rights   // of the login; nil: not read
 	readings      readings
 	seen          firstSeen
-	checkpoint    Checkpoint // the last one, as seen
+	checkpoint    Checkpoint // the last one
 	clockRead     time.Time
-	missing       bool      // there was no slot when it was last looked for
-	unreachable   bool      // there was no answer since the last Status
-	idleSince     time.Time // begin of the look before this one, if that saw no stream
+	missing       bool      // the last look found no slot
+	unreachable   bool      // no answer since the last Status
+	idleSince     time.Time // begin of the last look, if it found no stream; else zero
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
-	looking    sync.Mutex        // held while the publication is read and compared
-	lastGood   *slot.Publication // of the last look that found nothing wrong; nil: there was none
-	boundaries boundaries        // of the looks until then
-	begun      bool              // Begin has looked
+	publicationMu sync.Mutex        // held while the publication is read and compared
+	lastGood      *slot.Publication // of the last look that found no problem; nil: there was none
+	boundaries    boundaries        // of the looks until then
+	begun         bool              // Begin has looked
 
 	mu          sync.Mutex
 	last        slot.Status
-	observation Observation // without its Slot, which last is. Its slices are replaced, never written
+	observation Observation // Slot is in last; slices are replaced, never written
 }
 
-// New makes a monitor. export is called with every new Observation, from Run's goroutine; it must
-// not block and may be nil.
+// New returns a monitor. Run calls export with every new Observation, from its goroutine. export
+// must not block and may be nil.
 func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Observation),
 	log zerolog.Logger) *Monitor {
 	if export == nil {
@@ -100,46 +100,46 @@ func (m *Monitor) Observation() Observation {
 	return o
 }
 
-// ClockSkew is the server's clock minus ours, as last measured: zero within the error of
-// measurement. Safe for concurrent use, for each message.
+// ClockSkew returns the server's clock minus ours, as last measured; zero if that is within the
+// error of measurement. Safe for concurrent use, and cheap.
 func (m *Monitor) ClockSkew() time.Duration { return time.Duration(m.skew.Load()) }
 
-// Status is the last observation of the slot, kept while the server is away: ObservedAt is its
-// time, Error the reason. Safe for concurrent use.
+// Status returns the last observation of the slot, kept while the server is away: ObservedAt is
+// its time, Error the reason. Safe for concurrent use.
 func (m *Monitor) Status() slot.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.last
 }
 
-// Run watches over a connection of its own until ctx ends. From its goroutine it calls problem
-// with what ends a stream and when the look began that found it: at each look a *PublicationError
-// when rows would be missing and a *LostError when the slot is lost or gone; ErrStaleConnection of
-// package postgres when no session streams, for streams that began before that look; and its
-// ErrStopping when the server shuts down, which waits for the stream.
+// Run watches over a connection of its own until ctx ends. It calls problem with an error that has
+// to end the stream, and the time at which the look that found it began: *slot.PublicationError if
+// rows would be missing, *slot.LostError if the slot is lost or missing,
+// postgres.ErrStaleConnection if no session streams, for streams that began before that look, and
+// postgres.ErrStopping if the server shuts down, since the shutdown waits for the stream.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
-	refusals, there := 0, time.Now()
+	refusals, lastAnswer := 0, time.Now()
 	for {
 		began := time.Now()
 		conn, err := m.connect(ctx)
 		if err == nil {
 			err = m.watch(ctx, conn, problem)
-			there = time.Now()
+			lastAnswer = time.Now()
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > reconnectMax { // it went well for a while
+		if time.Since(began) > reconnectMax { // it was connected for a while
 			refusals = 0
 		}
 		switch stopping := new(stoppingError); {
 		case errors.As(err, &stopping):
 			problem(err, time.Now())
-		case errors.Is(err, postgres.ErrStarting): // it is about to end every stream, or has done so
+		case errors.Is(err, postgres.ErrStarting): // it ends every stream
 			problem(&stoppingError{err}, time.Now())
 		}
-		m.note(err)
-		pause := min(max(time.Since(there)/10, probeMin), probeMax)
+		m.noteFailure(err)
+		pause := min(max(time.Since(lastAnswer)/10, probeMin), probeMax)
 		if !serverAway(err) {
 			pause = min(reconnectMin<<min(refusals, 10), reconnectMax)
 			refusals++
@@ -153,13 +153,13 @@ func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Ti
 	}
 }
 
-// serverAway reports whether err is that of a server that may be there at any moment.
+// serverAway reports whether err is that of a server that is away for a moment.
 func serverAway(err error) bool {
 	return errors.Is(err, postgres.ErrUnreachable) || errors.Is(err, postgres.ErrStarting) ||
 		errors.Is(err, postgres.ErrStopping) || errors.Is(err, postgres.ErrNotWritable)
 }
 
-// watch looks and listens in turns, and returns what ended that. conn is closed then.
+// watch looks and listens in turns until it fails. It closes conn.
 func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 	problem func(err error, began time.Time)) error {
 	defer func() {
@@ -192,12 +192,12 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 			if conn, err = m.afterLoss(ctx, conn, err); err != nil {
 				return err
 			}
-			if lived < reconnectMin { // a server that ends each connection at once must wait for the next
+			if lived < reconnectMin { // do not reconnect at once
 				postgres.Close(conn)
 				return errShortLived
 			}
 		case time.Since(m.connected) > m.renew:
-			// The server never has two connections of the monitor.
+			// Closed before the next one opens: the monitor never has two connections.
 			postgres.CloseBoth(conn)
 			if conn, err = m.connect(ctx); errors.Is(err, postgres.ErrStarting) {
 				return &stoppingError{err}
@@ -209,13 +209,13 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 	}
 }
 
-// errShortLived ends a watch whose connections are ended again and again.
+// errShortLived ends a watch whose connection the server ends too soon.
 var errShortLived = errors.New(
 	"the server ends the connections of the monitor soon after they are made")
 
-// untilLook is the time to the next look, after one that found a problem or nil. After the first
-// look that sees no stream the next one comes soon: rows wait while a relay has a connection that
-// the server has closed. So it does on a standby, which may be promoted.
+// untilLook returns the time until the next look, after one that found a problem or nil. It is
+// short after a look without a stream, whose relay may have a stale connection, and on a standby,
+// which may be promoted.
 func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
 	if found == nil && !m.idleSince.IsZero() || onStandby(conn) {
@@ -224,8 +224,8 @@ func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	return next
 }
 
-// listen waits on the connection: a shutdown of the server is announced there at once. nil:
-// nothing happened for d.
+// listen waits for an error of the connection, which announces a shutdown at once. It returns nil
+// if there is none for d.
 func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	waitCtx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -240,9 +240,8 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	}
 }
 
-// afterLoss finds out what ended the connection: a server that shuts down refuses a new one, and
-// the stream has to end at once. After pg_terminate_backend or a crash there is a connection
-// again.
+// afterLoss makes a new connection after cause has ended one. A server that shuts down refuses it,
+// and the stream has to end at once. After pg_terminate_backend or a crash the server accepts it.
 func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*pgx.Conn, error) {
 	postgres.Close(lost)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -259,8 +258,8 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 	return nil, err
 }
 
-// A role's timeout must not end a connection that waits most of the time. Planning takes longer
-// than the statements, which are always the same; no plan is worth compiling.
+// settings prepares a connection. A timeout of the role must not end it while it is idle. Planning
+// and JIT compilation take longer than the statements, which are always the same.
 const settings = `SELECT pg_catalog.pg_postmaster_start_time(),
 	pg_catalog.set_config('idle_session_timeout', '0', false),
 	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),
@@ -273,7 +272,7 @@ func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	m.connected = time.Now()
-	if m.rights != nil && time.Since(m.rights.refusedAt) > refusalAge { // a grant is to show soon
+	if m.rights != nil && time.Since(m.rights.refusedAt) > refusalAge { // may be granted by now
 		m.rights = nil
 	}
 	var started time.Time
@@ -291,15 +290,15 @@ func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// noteAnswer notes an answer of the server of conn.
+// noteAnswer records that the server of conn answers.
 func (m *Monitor) noteAnswer(conn *pgx.Conn) {
 	if m.answered(m.serverStarted, onStandby(conn)) {
 		m.observed = time.Time{} // it may be another server
 	}
 }
 
-// stoppingError marks the end of a server that does not come back at once, unlike a single
-// connection ended with the same code.
+// stoppingError is the error of a server that shuts down, and not of a single connection that was
+// ended with the same SQLSTATE.
 type stoppingError struct{ err error }
 
 func (e *stoppingError) Error() string { return e.err.Error() }

@@ -8,20 +8,20 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Observation is what the Monitor has observed. What is not known is absent, and a Note has the
-// reason. Values that could not be read again stay; Slot.ObservedAt is their time.
+// Observation is what the Monitor has observed. Unknown values are absent, and a Note has the
+// reason. While the server is away the values stay; Slot.ObservedAt is their time.
 type Observation struct {
 	Slot   slot.Status `json:"slot"`
 	Server Server      `json:"server"`
 	Limit  Limit       `json:"limit"`
-	// nil: no session streams from the slot, or it may not be seen
+	// nil: no session streams from the slot, or the login may not see it
 	Stream   *Walsender `json:"stream,omitempty"`
 	Decoding *Decoding  `json:"decoding,omitempty"` // nil: the slot was never used, or not known
 	// CatalogXminAge is the age in transactions of the slot's catalog_xmin; nil: it has none, or it
 	// is not known.
 	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
 
-	// what holds restart_lsn or catalog_xmin back, the oldest first
+	// transactions that hold restart_lsn or catalog_xmin back, the oldest first
 	Blockers []Blocker `json:"holders,omitempty"`
 	// slots of synchronized_standby_slots, from 17; only if the slot has failover
 	Standbys []StandbySlot `json:"gate,omitempty"`
@@ -32,7 +32,7 @@ type Observation struct {
 	Forecast Forecast      `json:"forecast"`
 	Clock    *Clock        `json:"clock,omitempty"`
 	Notes    []Note        `json:"notes,omitempty"`
-	// what happened to server and slot while it was watched, the newest first, at most 20
+	// changes of server and slot since the Monitor runs, the newest first, at most 20
 	Events []Event `json:"events,omitempty"`
 }
 
@@ -44,35 +44,35 @@ type Server struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 }
 
-// Limit is what decides how much WAL is kept, and when it is taken away.
+// Limit has the settings that decide how much WAL is kept, and when it is removed.
 type Limit struct {
 	MaxSlotWALKeepSize *int64 `json:"max_slot_wal_keep_size,omitempty"` // bytes; nil: no limit
 	WALKeepSize        int64  `json:"wal_keep_size"`                    // bytes
-	// bytes: the larger of both, if there is a limit
+	// bytes: the larger of MaxSlotWALKeepSize and WALKeepSize; nil: no limit
 	Effective         *int64  `json:"effective,omitempty"`
 	MaxWALSize        int64   `json:"max_wal_size"` // bytes
 	SegmentSize       int64   `json:"segment_size"` // bytes
 	CheckpointTimeout Seconds `json:"checkpoint_timeout_seconds"`
 	CheckpointTarget  float64 `json:"checkpoint_completion_target"`
-	// bytes; no checkpoint writes more pages than fit in
+	// bytes; a checkpoint writes no more than that
 	SharedBuffers int64   `json:"shared_buffers"`
-	IdleTimeout   Seconds `json:"idle_replication_slot_timeout_seconds"` // 18; zero: none
-	// nil: pg_control_checkpoint may not be called
+	IdleTimeout   Seconds `json:"idle_replication_slot_timeout_seconds"` // PostgreSQL 18; zero: none
+	// nil: the login may not call pg_control_checkpoint
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
-	// bytes, as configured
+	// bytes, of monitor.volume_size
 	VolumeSize int64 `json:"volume_size,omitempty"`
-	// bytes in pg_wal; needs pg_monitor
+	// bytes in pg_wal; nil: the login lacks pg_monitor
 	WALDirectory *int64 `json:"wal_directory,omitempty"`
 }
 
-// Checkpoint is the last one that was completed. A slot is invalidated at the end of one.
+// Checkpoint is the last completed checkpoint. The end of a checkpoint invalidates slots.
 type Checkpoint struct {
 	StartedAt time.Time     `json:"started_at"` // by the server's clock
 	RedoLSN   pglogrepl.LSN `json:"-"`
-	// as far as the monitor saw it end; zero: it did not
+	// estimated from the observations around its end; zero: not known
 	Took Seconds `json:"took_seconds,omitempty"`
-	// what changedPages grew by since StartedAt: the next one's work; nil: the monitor was not there
-	// yet
+	// growth of changedPages since StartedAt: the work of the next checkpoint; nil: the monitor
+	// began later
 	Pages *int64 `json:"pages,omitempty"`
 }
 
@@ -85,11 +85,10 @@ type Walsender struct {
 	SentLSN     pglogrepl.LSN `json:"-"`
 }
 
-// Decoding is the row of pg_stat_replication_slots: what decoding for the slot has cost the server
-// since ResetAt.
+// Decoding is the row of pg_stat_replication_slots: the server's work for the slot since ResetAt.
 type Decoding struct {
 	SpillTransactions int64 `json:"spill_transactions"`
-	// written to the server's disk, since logical_decoding_work_mem was not enough
+	// written to the server's disk beyond logical_decoding_work_mem
 	SpillBytes         int64     `json:"spill_bytes"`
 	StreamTransactions int64     `json:"stream_transactions"`
 	StreamBytes        int64     `json:"stream_bytes"`
@@ -97,17 +96,17 @@ type Decoding struct {
 	TotalBytes         int64     `json:"total_bytes"`
 	ResetAt            time.Time `json:"reset_at,omitzero"`
 
-	countedSince time.Time // see the SQL of that name
+	countedSince time.Time // by the SQL countedSince
 }
 
 // The kinds of a Blocker.
 const (
-	BlockerTransaction = "transaction"          // open, with a transaction id
+	BlockerTransaction = "transaction"          // open, with a transaction ID
 	BlockerPrepared    = "prepared_transaction" // PREPARE TRANSACTION without COMMIT PREPARED
-	BlockerStandby     = "standby_feedback"     // hot_standby_feedback: holds catalog_xmin
+	BlockerStandby     = "standby_feedback"     // hot_standby_feedback, which holds catalog_xmin back
 )
 
-// Blocker keeps restart_lsn or catalog_xmin back. No query texts: they hold data.
+// Blocker holds restart_lsn or catalog_xmin back. It has no query text, which may contain data.
 type Blocker struct {
 	Kind        string `json:"kind"`
 	PID         int32  `json:"pid,omitempty"`         // zero: none, or not known
@@ -117,69 +116,66 @@ type Blocker struct {
 	State       string `json:"state,omitempty"` // of pg_stat_activity: "idle in transaction"
 	GID         string `json:"gid,omitempty"`   // of a prepared transaction
 	XID         uint64 `json:"xid,omitempty"`
-	// beginning of the transaction; if that may not be seen, when the monitor saw it first
+	// start of the transaction; if the login may not see it, when the monitor first saw it
 	Since   time.Time `json:"since,omitzero"`
 	Restart bool      `json:"holds_restart_lsn"` // the slot's restart_lsn cannot pass it
 }
 
-// StandbySlot is a slot that has to confirm before the server sends anything to the relay.
+// StandbySlot is a slot of a standby that has to confirm a position before the relay gets it.
 type StandbySlot struct {
 	Name          string    `json:"name"`
 	Exists        bool      `json:"exists"`
 	Active        bool      `json:"active"`
 	InactiveSince time.Time `json:"inactive_since,omitzero"`
 	WALStatus     string    `json:"wal_status,omitempty"`
-	// it is missing, inactive or lost, so the relay is sent nothing
+	// it is missing, inactive or lost, so the server sends the relay nothing
 	Blocks bool `json:"blocks"`
 }
 
-// Rates in bytes of WAL per second. nil: not observed for long enough.
+// Rates are bytes of WAL per second; nil: not observed for long enough.
 type Rates struct {
-	WAL5m   *float64 `json:"wal_5m,omitempty"` // the whole server writes
+	WAL5m   *float64 `json:"wal_5m,omitempty"` // written by the whole server
 	WAL1h   *float64 `json:"wal_1h,omitempty"`
-	Drain5m *float64 `json:"drain_5m,omitempty"` // confirmed_flush_lsn moves
+	Drain5m *float64 `json:"drain_5m,omitempty"` // by which confirmed_flush_lsn moves
 	Drain1h *float64 `json:"drain_1h,omitempty"`
-	// The last minute, at least 30 s: a load that began or a relay that stopped a moment ago shows
-	// here first.
+	// over the last minute, at least 30 s: the first to show a change of the load
 	WAL1m *float64 `json:"wal_1m,omitempty"`
-	// How fast changedPages grows, in pages per second: the longer list a checkpoint has, the longer
-	// it takes.
+	// growth of changedPages, in pages per second; a checkpoint with more pages takes longer
 	Pages5m *float64 `json:"pages_5m,omitempty"`
 }
 
-// Forecast is where the slot and the disk are heading.
+// Forecast has the estimates of an Observation.
 type Forecast struct {
 	Loss     Estimate `json:"loss"`      // of the slot
 	DiskFull Estimate `json:"disk_full"` // of the volume with pg_wal
 	CatchUp  Estimate `json:"catch_up"`  // until confirmed_flush_lsn reaches the server
-	// Grows: what is kept for the slot becomes more from moment to moment. False: the reader keeps
-	// up, and nothing holds restart_lsn back, as far as known.
+	// Grows: the slot keeps more and more WAL. False: the reader keeps up, and nothing is known to
+	// hold restart_lsn back.
 	Grows bool `json:"grows"`
 }
 
-// Estimate is a time from ObservedAt on.
+// Estimate is a time after ObservedAt.
 type Estimate struct {
-	// nil: it does not happen, or is not known; the assumption has which
+	// nil: it does not happen, or is not known; see Assumption
 	Seconds  *float64 `json:"seconds,omitempty"`
 	Earliest *float64 `json:"earliest,omitempty"` // seconds; set if Seconds is
 	Latest   *float64 `json:"latest,omitempty"`   // seconds; nil: open
-	// one sentence: on what it rests, or why there is none
+	// one sentence: what the estimate assumes, or why there is none
 	Assumption string `json:"assumption"`
 }
 
 // Clock is the difference between the server's clock and ours.
 type Clock struct {
 	Skew  Seconds `json:"skew_seconds"`  // the server's minus ours
-	Error Seconds `json:"error_seconds"` // at most; half of the round trip
+	Error Seconds `json:"error_seconds"` // at most; half of the round-trip time
 }
 
 // Seconds is a duration whose JSON is a number of seconds.
 type Seconds float64
 
-// Duration is the same as a time.Duration.
+// Duration returns s as a time.Duration.
 func (s Seconds) Duration() time.Duration {
-	return time.Duration(
-		float64(s) * float64(time.Second))
+	return time.Duration(float64(s) * float64(time.Second))
 }
 
 // Note is why a value is absent.

@@ -15,18 +15,17 @@ import (
 
 const (
 	keptEvents = 20
-	// A measurement of the clock that is this much better than the last one's error replaces it at
-	// once; others wait until that is old.
+	// How long a measurement of the clock is kept, unless a later one has a smaller error.
 	clockAge = time.Minute
 )
 
-// untilObserved is the time until the server is to be observed again.
+// untilObserved returns the time until the next observation is due.
 func (m *Monitor) untilObserved() time.Duration { return m.cfg.Interval - time.Since(m.observed) }
 
-// observe observes the server, and returns the status of the slot. After an error the Observation
-// is the old one, but for a slot that does not exist.
+// observe updates the Observation, and returns the status of the slot. After an error the
+// Observation is unchanged, except for slot.ErrNotFound.
 func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, error) {
-	a, err := m.ask(ctx, conn)
+	a, err := m.query(ctx, conn)
 	if err != nil {
 		return slot.Status{}, err
 	}
@@ -50,7 +49,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	if at >= 0 {
 		all = slices.Delete(all, at, at+1)
 	}
-	for i := range all { // by the server's clock; from 17 on it has the time itself
+	for i := range all { // by the server's clock; PostgreSQL 17 and later report it
 		if s := &all[i]; s.Active {
 			s.InactiveSince = time.Time{}
 		} else if s.InactiveSince.IsZero() {
@@ -61,7 +60,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	if m.cfg.OtherSlots {
 		o.Others = all
 	}
-	m.changes(before.Server, o.Server)
+	m.recordServerChanges(before.Server, o.Server)
 	if found {
 		m.readings = m.readings.add(reading{at: a.after, wal: own.CurrentWALLSN,
 			confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
@@ -80,30 +79,30 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	return own, nil
 }
 
-// ask leaves out what the server refuses.
-func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
+// query requests an observation, without what the server refuses.
+func (m *Monitor) query(ctx context.Context, conn *pgx.Conn) (timedAnswer, error) {
 	var r rights
 	if m.rights != nil {
 		r = *m.rights
-	} else if err := r.ask(ctx, conn); err != nil {
-		return asked{}, err
+	} else if err := r.read(ctx, conn); err != nil {
+		return timedAnswer{}, err
 	}
 	for {
-		a, err := ask(ctx, conn, r, m.need.Slot.Name, m.cfg.VolumeSize)
+		a, err := queryServer(ctx, conn, r, m.need.Slot.Name, m.cfg.VolumeSize)
 		if err == nil {
 			m.rights = &r
 			return a, nil
 		}
 		less, ok := r.without(err, m.cfg.VolumeSize)
 		if postgres.SQLState(err) == "" || conn.IsClosed() || !ok {
-			return asked{}, err
+			return timedAnswer{}, err
 		}
 		r = less
 	}
 }
 
-// changes are those of the server as a whole.
-func (m *Monitor) changes(before, now Server) {
+// recordServerChanges records a restart or promotion of the server, or a failover.
+func (m *Monitor) recordServerChanges(before, now Server) {
 	switch {
 	case before.StartedAt.IsZero():
 		return
@@ -122,15 +121,15 @@ func (m *Monitor) changes(before, now Server) {
 	m.checkpoint = Checkpoint{}
 }
 
-// lastCheckpoint also learns how long one takes: it is seen when it has ended.
-func (m *Monitor) lastCheckpoint(a asked, clock *Clock) *Checkpoint {
+// lastCheckpoint returns the last completed checkpoint, and estimates how long it took.
+func (m *Monitor) lastCheckpoint(a timedAnswer, clock *Clock) *Checkpoint {
 	if a.Checkpoint == nil {
 		return nil
 	}
 	now := Checkpoint{StartedAt: a.Checkpoint.Time, RedoLSN: pglogrepl.LSN(a.Checkpoint.Redo),
 		Took: m.checkpoint.Took}
 	if was := m.checkpoint; !was.StartedAt.IsZero() && !was.StartedAt.Equal(now.StartedAt) {
-		// It ended between the last look and this one.
+		// It ended between the last observation and this one.
 		ended := a.Now.Add(-m.cfg.Interval / 2)
 		now.Took = Seconds(max(0, ended.Sub(now.StartedAt).Seconds()))
 	}
@@ -139,9 +138,9 @@ func (m *Monitor) lastCheckpoint(a asked, clock *Clock) *Checkpoint {
 	return &now
 }
 
-// clock keeps the better of two measurements for a while: the shorter the way, the less can be
-// wrong.
-func (m *Monitor) clock(before *Clock, a asked) *Clock {
+// clock returns the last measurement of the clock while it is younger than clockAge and has the
+// smaller error, else a new one.
+func (m *Monitor) clock(before *Clock, a timedAnswer) *Clock {
 	now := a.clock()
 	if before != nil && before.Error < now.Error && a.after.Sub(m.clockRead) < clockAge {
 		return before
@@ -149,13 +148,13 @@ func (m *Monitor) clock(before *Clock, a asked) *Clock {
 	m.clockRead = a.after
 	skew := now.Skew.Duration()
 	if skew.Abs() <= now.Error.Duration() {
-		skew = 0 // better than a guess, since most clocks are kept right
+		skew = 0 // most clocks are synchronized
 	}
 	m.skew.Store(int64(skew))
 	return now
 }
 
-// record keeps an event and logs it.
+// record logs an event and adds it to the Observation.
 func (m *Monitor) record(code, text string) {
 	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("reason", text).
 		Msg("server or slot changed")
@@ -165,7 +164,7 @@ func (m *Monitor) record(code, text string) {
 	m.observation.Events = events[:min(len(events), keptEvents)]
 }
 
-// annotate adds a note until the next observation.
+// annotate adds a note, which the next observation removes.
 func (m *Monitor) annotate(n Note) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

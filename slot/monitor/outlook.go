@@ -5,15 +5,16 @@ import (
 	"math"
 )
 
-// outlook finds the checkpoint that costs the slot.
+// outlook finds the checkpoint whose end invalidates the slot.
 type outlook struct {
 	Observation
 	behind float64 // restart_lsn, as a position of the schedule
 }
 
-// loses is the first checkpoint that ends after the time, with WAL written at the rate. takes
-// overrides how long checkpoints last. An end at infinity means that there is none.
-func (l outlook) loses(rate, after float64, takes func(begins, wal float64) float64) checkpoint {
+// checkpointAfter returns the first checkpoint that ends at after or later, at the rate of WAL.
+// takes, if not nil, is how long checkpoints last. An end at infinity means that there is none.
+func (l outlook) checkpointAfter(rate, after float64,
+	takes func(begins, wal float64) float64) checkpoint {
 	if math.IsInf(after, 1) {
 		return checkpoint{begins: after, ends: after}
 	}
@@ -32,8 +33,8 @@ func (l outlook) loses(rate, after float64, takes func(begins, wal float64) floa
 	return s.first(s.upcoming(last), after, l.behind)
 }
 
-// latest is when the checkpoint ends that loses the slot if checkpoints take as long, or as short,
-// as they can. What is only expected to happen just before one ends may happen just after.
+// latest returns the latest end of that checkpoint, with the shortest and the longest checkpoints.
+// after may be later than expected, and so miss the end of one.
 func (l outlook) latest(rate, after float64) float64 {
 	if after > 0 {
 		after += seenLate
@@ -41,12 +42,13 @@ func (l outlook) latest(rate, after float64) float64 {
 	longest := newSchedule(l.Observation, rate).spread * (1 + unsteady)
 	latest := 0.0
 	for _, takes := range []float64{0, longest} {
-		latest = max(latest, l.loses(rate, after, func(_, _ float64) float64 { return takes }).ends)
+		fixed := func(_, _ float64) float64 { return takes }
+		latest = max(latest, l.checkpointAfter(rate, after, fixed).ends)
 	}
 	return latest + seenLate
 }
 
-// checkpointsKnown is false on a standby, which makes restartpoints of the primary's checkpoints.
+// checkpointsKnown is false on a standby: its restartpoints follow the primary's checkpoints.
 func (l outlook) checkpointsKnown() bool { return l.Limit.Checkpoint != nil && !l.Server.Standby }
 
 func (l outlook) lastCheckpoint() checkpoint {
@@ -61,7 +63,7 @@ func (l outlook) lastCheckpoint() checkpoint {
 	return last
 }
 
-// checkpointTakes is how long a checkpoint lasts by the number of pages that it has to write.
+// checkpointTakes returns a function for how long a checkpoint lasts, by its number of pages.
 func (l outlook) checkpointTakes(s schedule) func(begins, wal float64) float64 {
 	c, r := l.Limit.Checkpoint, l.Rates
 	longest := s.spread
@@ -83,7 +85,7 @@ func (l outlook) checkpointTakes(s schedule) func(begins, wal float64) float64 {
 	return func(begins, wal float64) float64 {
 		pages := *r.Pages5m / *r.WAL5m * wal
 		if pending != nil {
-			pages, pending = float64(*pending)+*r.Pages5m*begins, nil // of the first that is asked for
+			pages, pending = float64(*pending)+*r.Pages5m*begins, nil // only for the first call
 		}
 		taken := writeDelay * min(max(0, pages), most)
 		if taken >= s.spread {

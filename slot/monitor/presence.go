@@ -13,7 +13,7 @@ func onStandby(conn *pgx.Conn) bool {
 	return conn.PgConn().ParameterStatus("in_hot_standby") == "on"
 }
 
-// presence counts returns. It is safe for concurrent use.
+// presence counts the returns of the server. It is safe for concurrent use.
 type presence struct {
 	mu      sync.Mutex
 	started time.Time     // start of the server that answered last; zero before the first answer
@@ -25,14 +25,14 @@ type presence struct {
 
 func newPresence() *presence { return &presence{changed: make(chan struct{})} }
 
-// failed notes an attempt to connect that failed.
+// failed records a failed attempt to connect.
 func (p *presence) failed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused = true
 }
 
-// answered notes an answer of a server that was started at that time, and reports whether it is a
+// answered records an answer of a server that was started at started, and reports whether it is a
 // return.
 func (p *presence) answered(started time.Time, standby bool) (returned bool) {
 	p.mu.Lock()
@@ -49,17 +49,17 @@ func (p *presence) answered(started time.Time, standby bool) (returned bool) {
 	return returned
 }
 
-// Returns is how often the server has come back: it took a connection of the monitor after it had
-// refused one, or was restarted or promoted.
+// Returns returns how often the server has come back: it accepted a connection of the monitor
+// after it had refused one, or was restarted or promoted.
 func (p *presence) Returns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.returns
 }
 
-// AwaitReturn waits until Returns is more than returns, or ctx ends. The monitor's connection
-// holds up no shutdown: the server ends it at once and refuses the next one. One that is accepted
-// shows that the shutdown, or the recovery from a crash, is over.
+// AwaitReturn waits until Returns is more than returns, or ctx ends. The monitor's connection does
+// not delay a shutdown: the server ends it at once and refuses the next one. When it accepts one,
+// the shutdown or the recovery from a crash is over.
 func (p *presence) AwaitReturn(ctx context.Context, returns int) error {
 	for {
 		p.mu.Lock()

@@ -7,26 +7,25 @@ import (
 )
 
 const (
-	// awayFor is how long no session has to read before that counts: a relay that reconnects is back
-	// by then.
+	// awayFor is how long no session may read from the slot: a relay reconnects sooner.
 	awayFor = 10
 	// holdsFor is the age from which a transaction counts as a blocker of restart_lsn.
 	holdsFor = 30
 	// confirmsNothingFor is how long confirmed_flush_lsn may stand still.
 	confirmsNothingFor = 30
-	// fallsBehindFor is how long the lag has to have grown.
+	// fallsBehindFor is how long the lag may grow.
 	fallsBehindFor = 60
 	// RestartStep, in seconds, is the longest step of restart_lsn with a reader that keeps up and no
 	// transaction older than holdsFor: two logs of running transactions, and one transaction.
 	RestartStep = 75
-	// foreseeable is how far ahead a cause reaches that may end by itself, in times of how long it
-	// has lasted. A COPY of 5 GB that ends leaves a limit of 50 GB nine times as far away.
+	// foreseeable is how long a cause that may end by itself is expected to go on, in times of how
+	// long it has lasted. At the end of a COPY of 5 GB a limit of 50 GB is nine times as far away.
 	foreseeable = 8
 )
 
-// pressure makes the slot keep more WAL from moment to moment.
+// pressure is a reason why the slot keeps more and more WAL.
 type pressure struct {
-	rate    float64 // bytes by which more is kept, per second
+	rate    float64 // bytes per second by which the retained WAL grows
 	lasted  float64 // seconds
 	lasting bool    // it does not end by itself
 	text    string
@@ -37,8 +36,8 @@ func (p pressure) reaches(seconds float64) bool {
 	return p.lasting || seconds <= foreseeable*p.lasted
 }
 
-// findPressure finds what makes the slot retain more WAL. With a reader that keeps up, and nothing
-// that holds restart_lsn back, it retains no more, however fast WAL is written.
+// findPressure returns the strongest pressure at the rate wal. There is none while the reader
+// keeps up and nothing holds restart_lsn back.
 func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	add := func(p pressure) {
 		switch {
@@ -48,7 +47,7 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 		}
 	}
 	d, now := o.Distance, serverNow(o)
-	copied := o.Server.Standby && o.Slot.Synced // never read from; it follows the primary's
+	copied := o.Server.Standby && o.Slot.Synced // follows the primary's; no session reads from it
 	if !o.Slot.Active && !copied {
 		away := float64(d.ConfirmedStill)
 		if !o.Slot.InactiveSince.IsZero() {
@@ -59,9 +58,9 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 		}
 		return worst, found
 	}
-	for _, h := range o.Blockers {
-		if age := now.Sub(h.Since).Seconds(); h.Restart && !h.Since.IsZero() && age >= holdsFor {
-			add(pressure{wal, age, !h.Works(), "a transaction has held restart_lsn back for " + span(age)})
+	for _, b := range o.Blockers {
+		if age := now.Sub(b.Since).Seconds(); b.Restart && !b.Since.IsZero() && age >= holdsFor {
+			add(pressure{wal, age, !b.Works(), "a transaction has held restart_lsn back for " + span(age)})
 		}
 	}
 	if still := float64(d.ConfirmedStill); still >= confirmsNothingFor {
@@ -78,8 +77,8 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	return worst, found
 }
 
-// Works reports whether a transaction runs a statement now, and may end with it.
-func (h Blocker) Works() bool {
-	return h.Kind == BlockerTransaction &&
-		(h.State == "active" || h.State == "fastpath function call")
+// Works reports whether the transaction runs a statement, and may end with it.
+func (b Blocker) Works() bool {
+	return b.Kind == BlockerTransaction &&
+		(b.State == "active" || b.State == "fastpath function call")
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// publicationProblem is what is wrong with the publication, or was since the last look, or an
-// error of reading it. before was read first. A change that was put back is reported for as long
-// as the process lives: rows written meanwhile are not sent, and no other process can know of
-// them.
+// publicationProblem returns what is wrong with the publication, or was since the last look, or an
+// error of reading it. before was read before. A change that was undone is reported for as long as
+// the process lives: rows written meanwhile are not sent, and no other process has the evidence.
 func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn,
 	before slot.Status) error {
-	m.looking.Lock()
-	defer m.looking.Unlock()
+	m.publicationMu.Lock()
+	defer m.publicationMu.Unlock()
 	p, err := slot.ReadPublication(ctx, conn, m.need.Publication, m.need.Tables)
 	if err != nil {
 		return err
@@ -40,10 +39,10 @@ func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn,
 func (m *Monitor) remember(p *slot.Publication, before pglogrepl.LSN) {
 	m.lastGood = p
 	xmin, xmax := p.Transactions()
-	m.boundaries.passed(before, xmin, xmax)
+	m.boundaries.add(before, xmin, xmax)
 }
 
-// logAlterations logs what loses no row, or only rarely and cannot be distinguished from that.
+// logAlterations logs changes that lose no row, or that rarely do and look the same.
 func (m *Monitor) logAlterations(p *slot.Publication) {
 	for _, a := range p.AlteredSince(m.lastGood) {
 		m.log.Info().Str("publication", p.Name).Str("relation", a.Table).
@@ -51,12 +50,12 @@ func (m *Monitor) logAlterations(p *slot.Publication) {
 	}
 }
 
-// Begin is the first look at the publication, before a process streams for the first time, which
-// moves the slot's horizon. It warns of what is younger than that: rows that the slot does not
-// send may have met something else. It may be called while Run runs; further calls do nothing.
+// Begin looks at the publication before the process streams for the first time, which moves the
+// slot's catalog_xmin. It warns of a publication or table that is newer than that: rows before the
+// change may not be sent. It may be called while Run runs; further calls do nothing.
 func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
-	m.looking.Lock()
-	defer m.looking.Unlock()
+	m.publicationMu.Lock()
+	defer m.publicationMu.Unlock()
 	if m.begun {
 		return nil
 	}
@@ -90,22 +89,22 @@ func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// boundary is a position together with the transactions of its time.
+// boundary is a position and the transactions at that time.
 type boundary struct {
 	lsn  pglogrepl.LSN
-	xmin uint64 // transactions before it had ended
-	next uint64 // transactions from it on had not begun: all that they write is behind lsn
+	xmin uint64 // transactions before xmin had ended
+	next uint64 // transactions from next on had not begun: all that they write is behind lsn
 }
 
-// boundaries has a position before everything that the last look did not see. The position of the
-// look may be behind a commit that is decoded but invisible while it waits for a standby.
+// boundaries has a position before every change that the last look did not see. The position of
+// the look may be behind a commit that is decoded, but invisible while it waits for a standby.
 type boundaries struct {
 	settled   boundary // every transaction that had begun by then has ended; zero: none is known
-	candidate boundary // becomes it when that is so
+	candidate boundary // becomes settled when its transactions have ended
 }
 
-// passed records a look that found nothing: the position was read before its snapshot.
-func (b *boundaries) passed(lsn pglogrepl.LSN, xmin, xmax uint64) {
+// add records a look that found no problem: lsn was read before its snapshot.
+func (b *boundaries) add(lsn pglogrepl.LSN, xmin, xmax uint64) {
 	now := boundary{lsn: lsn, xmin: xmin, next: xmax}
 	switch {
 	case b.settled.lsn == 0, xmin >= now.next:

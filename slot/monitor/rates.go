@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// shortestSpan is how long something has to be watched before it has a rate.
+// shortestSpan is the shortest time over which a rate is computed.
 const shortestSpan = 30 * time.Second
 
-// reading is where the positions stood at a moment.
+// reading has the positions at a moment.
 type reading struct {
 	at                      time.Time
 	wal, confirmed, restart pglogrepl.LSN // zero: not known
@@ -20,8 +20,8 @@ type reading struct {
 // readings are those of the last hour, the oldest first.
 type readings []reading
 
-// add forgets everything when the WAL went backwards, which it does not on one and the same
-// server.
+// add appends r, and removes what is older than an hour. It removes all others if the WAL went
+// backwards: the server is another one.
 func (rs readings) add(r reading) readings {
 	if n := len(rs); n > 0 && r.wal < rs[n-1].wal {
 		rs = rs[:0]
@@ -33,8 +33,8 @@ func (rs readings) add(r reading) readings {
 	return append(slices.Delete(rs, 0, old), r)
 }
 
-// since is the first reading of the window that ends with the last one; ok is false if that is too
-// short a time.
+// since returns the first and the last reading of the window that ends with the last one; ok is
+// false if they are less than shortestSpan apart.
 func (rs readings) since(window time.Duration) (first, last reading, ok bool) {
 	if len(rs) == 0 {
 		return reading{}, reading{}, false
@@ -48,8 +48,8 @@ func (rs readings) since(window time.Duration) (first, last reading, ok bool) {
 	return reading{}, last, false
 }
 
-// rate is bytes per second over the window, or over what has been watched of it. A position that
-// went back, as after a crash of the server, has not moved.
+// rate returns bytes per second over the window, or over its readings. A position that went back,
+// as after a crash of the server, has not moved.
 func (rs readings) rate(window time.Duration, of func(reading) pglogrepl.LSN) *float64 {
 	first, last, ok := rs.since(window)
 	if !ok || of(first) == 0 || of(last) == 0 {
@@ -73,7 +73,7 @@ func (rs readings) rates() Rates {
 	}
 }
 
-// pageRate begins after the last reset of the statistics.
+// pageRate returns pages per second over the part of the window after a reset of the statistics.
 func (rs readings) pageRate(window time.Duration) *float64 {
 	for i := len(rs) - 1; i > 0; i-- {
 		if rs[i].pages == nil || rs[i-1].pages == nil || *rs[i].pages < *rs[i-1].pages {
@@ -88,8 +88,8 @@ func (rs readings) pageRate(window time.Duration) *float64 {
 	return new(float64(*last.pages-*first.pages) / last.at.Sub(first.at).Seconds())
 }
 
-// pagesSince is what changedPages grew by since a moment, if a reading is within an interval of
-// it.
+// pagesSince returns the growth of changedPages since t; nil unless a reading follows t within the
+// interval.
 func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 	if len(rs) == 0 || rs[len(rs)-1].pages == nil {
 		return nil
@@ -108,33 +108,32 @@ func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 	return nil
 }
 
-// Distance is how the positions of the slot follow the end of the WAL. restart_lsn moves in steps:
-// when the server logs its running transactions (every 15 s) and the reader has confirmed beyond
-// that, up to the beginning of the oldest transaction of that time.
+// Distance is how the slot's positions follow the end of the WAL. restart_lsn moves in steps: the
+// server logs the running transactions every 15 s, and when the reader has confirmed that record,
+// restart_lsn moves to the start of the oldest of them.
 type Distance struct {
-	// For how long confirmed_flush_lsn and restart_lsn have stood still while WAL was written. Zero:
-	// they move, or nothing is written.
+	// ConfirmedStill and RestartStill are how long confirmed_flush_lsn and restart_lsn have not moved
+	// while WAL was written. Zero: they move, or nothing is written.
 	ConfirmedStill Seconds `json:"confirmed_still_seconds"`
 	RestartStill   Seconds `json:"restart_still_seconds"`
-	// LagGrowth is how fast confirmed_flush_lsn falls behind, in bytes per second, and LagGrowing for
-	// how long it has without a break. Zero: it keeps up.
+	// LagGrowth is how fast confirmed_flush_lsn falls behind, in bytes per second, and LagGrowing how
+	// long it has done so. Zero: it keeps up.
 	LagGrowth  float64 `json:"lag_growth"`
 	LagGrowing Seconds `json:"lag_growing_seconds"`
 }
 
 const (
-	// growthWindow is compared with the one before it by the least lag in each: a reader that keeps
-	// up catches up at least once in one.
+	// growthWindow is the length of a window. The least lags of two windows are compared, since a
+	// reader that keeps up catches up at least once in each.
 	growthWindow = 20 * time.Second
-	// growthWindows is how many of them are looked at.
+	// growthWindows is how many windows are compared.
 	growthWindows = 15
-	// behind is the least backlog of a reader that falls behind, in seconds of writing.
-	behind = 10
+	// leastBacklog is the least backlog of a reader that falls behind, in seconds of writing.
+	leastBacklog = 10
 	// growthNoise is the part of the written WAL by which the least lag may grow between two windows
 	// of a reader that keeps up.
 	growthNoise = 0.02
-	// stillNoise is WAL that a reader need not have confirmed: an idle server writes some, and
-	// reports it late.
+	// stillNoise is how much WAL may be unconfirmed: an idle server writes some, and sends it late.
 	stillNoise = 1 << 20
 )
 
@@ -147,7 +146,7 @@ func (rs readings) distance() Distance {
 	return d
 }
 
-// still is for how long a position has not moved while WAL was written.
+// still returns for how long a position has not moved while WAL was written.
 func (rs readings) still(of func(reading) pglogrepl.LSN) Seconds {
 	if len(rs) == 0 || of(rs[len(rs)-1]) == 0 {
 		return 0
@@ -163,8 +162,8 @@ func (rs readings) still(of func(reading) pglogrepl.LSN) Seconds {
 	return Seconds(last.at.Sub(first.at).Seconds())
 }
 
-// lagGrowth goes back from the last reading for as long as the least lag of each window is smaller
-// than that of the one after it.
+// lagGrowth goes back from the last reading while the least lag of each window is smaller than
+// that of the next. It returns the rate and the duration of the growth.
 func (rs readings) lagGrowth() (bytesPerSecond float64, lasted Seconds) {
 	if len(rs) < 2 {
 		return 0, 0
@@ -192,7 +191,8 @@ func (rs readings) lagGrowth() (bytesPerSecond float64, lasted Seconds) {
 		least, end = append(least, lag), first
 	}
 	n := len(least) - 1
-	if n < 2 || least[0] < behind*float64(last.wal-rs[end].wal)/last.at.Sub(rs[end].at).Seconds() {
+	if n < 2 || least[0] <
+		leastBacklog*float64(last.wal-rs[end].wal)/last.at.Sub(rs[end].at).Seconds() {
 		return 0, 0
 	}
 	// It began in the middle of the oldest window.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watch adds a reading every 5 s, each a step on from the last, for as long as asked.
+// watch adds a reading every 5 s, each a step on from the last, for as long as timedAnswer.
 func (rs readings) watch(d time.Duration, wal, confirmed, restart pglogrepl.LSN, pages int64) readings {
 	last := reading{at: time.Unix(1_000_000, 0), wal: 1 << 30, confirmed: 1 << 29, restart: 1 << 28, pages: new(int64(100))}
 	if len(rs) == 0 {
@@ -76,7 +76,7 @@ func TestReadings_CountPagesSinceACheckpoint(t *testing.T) {
 // The time that the server takes for its work is not the clocks' difference.
 func TestClock_LeavesTheWorkOut(t *testing.T) {
 	start := time.Now()
-	a := asked{before: start, after: start.Add(10 * time.Millisecond)}
+	a := timedAnswer{before: start, after: start.Add(10 * time.Millisecond)}
 	a.Now, a.End = start.Add(time.Hour+time.Millisecond), start.Add(time.Hour+7*time.Millisecond)
 	c := a.clock()
 	require.InDelta(t, 3600-0.001, float64(c.Skew), 1e-6)
@@ -87,7 +87,7 @@ func TestClock_KeepsTheBetterMeasurementForAWhile(t *testing.T) {
 	start := time.Now()
 	var m Monitor
 	look := func(after, skew, way time.Duration) *Clock {
-		a := asked{before: start.Add(after), after: start.Add(after + 2*way)}
+		a := timedAnswer{before: start.Add(after), after: start.Add(after + 2*way)}
 		a.Now, a.End = a.before.Add(way+skew), a.before.Add(way+skew)
 		m.observation.Clock = m.clock(m.observation.Clock, a)
 		return m.observation.Clock

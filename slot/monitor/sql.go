@@ -11,24 +11,24 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// mostBlockers of a kind are listed, the oldest first: the others wait for them anyway.
+// mostBlockers is how many blockers of a kind are listed, the oldest first.
 const mostBlockers = "5"
 
 // rights are those of the login beyond what every role may read. PostgreSQL checks them when a
-// statement begins, so a statement must not contain what is not allowed.
+// statement begins, so a statement must not contain a function that the login may not call.
 type rights struct {
 	checkpoint   bool // pg_control_checkpoint()
 	walDirectory bool // pg_ls_waldir()
 	activity     bool // all columns of pg_stat_activity and pg_stat_replication
-	// The server's refusal of what it says is allowed, as managed services refuse it. It is tried
-	// again after refusalAge.
+	// The error of a function that the login may call, as managed services refuse it. The function
+	// is called again after refusalAge.
 	checkpointRefused, walDirectoryRefused string
 	refusedAt                              time.Time
 }
 
 const refusalAge = 5 * time.Minute
 
-// without removes one of the rights that the statement used; false: it used none.
+// without removes a right that the statement used, after its error; false: it used none.
 func (r rights) without(err error, volume int64) (rights, bool) {
 	r.refusedAt = time.Now()
 	switch {
@@ -42,24 +42,25 @@ func (r rights) without(err error, volume int64) (rights, bool) {
 	return r, true
 }
 
-// A server that is not stock may lack a function.
+// selectRights reads the rights. A server that is not stock may lack a function.
 const selectRights = `SELECT
 	COALESCE(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure('pg_catalog.pg_control_checkpoint()'), 'EXECUTE'), false),
 	COALESCE(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure('pg_catalog.pg_ls_waldir()'), 'EXECUTE'), false),
 	pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')`
 
-func (r *rights) ask(ctx context.Context, conn *pgx.Conn) error {
+// read reads the rights of the login.
+func (r *rights) read(ctx context.Context, conn *pgx.Conn) error {
 	err := conn.QueryRow(ctx, selectRights).Scan(&r.checkpoint, &r.walDirectory, &r.activity)
-	return postgres.Wrap(err, "read what the monitor may ask for")
+	return postgres.Wrap(err, "read the rights of the monitor")
 }
 
-// notes are what is absent for want of a right.
+// notes returns a note for each value that a missing right makes absent.
 func (r rights) notes(user string, volume int64) []Note {
 	var notes []Note
 	grant := func(what string) string {
 		return "GRANT " + what + " TO " + postgres.QuoteName(user) + ";"
 	}
-	without := func(value, function, refused, so, right string) {
+	absent := func(value, function, refused, so, right string) {
 		if refused != "" {
 			notes = append(notes, Note{value, "the server refuses " + function + ", so " + so +
 				": " + refused})
@@ -69,12 +70,12 @@ func (r rights) notes(user string, volume int64) []Note {
 			grant(right)})
 	}
 	if !r.checkpoint {
-		without("checkpoint", "pg_control_checkpoint()", r.checkpointRefused,
+		absent("checkpoint", "pg_control_checkpoint()", r.checkpointRefused,
 			"the time until the slot is lost is a wide guess",
 			"EXECUTE ON FUNCTION pg_control_checkpoint()")
 	}
 	if !r.walDirectory && volume != 0 {
-		without("wal_directory", "pg_ls_waldir()", r.walDirectoryRefused,
+		absent("wal_directory", "pg_ls_waldir()", r.walDirectoryRefused,
 			"the time until the disk is full is not known", "pg_monitor")
 	}
 	if !r.activity {
@@ -85,9 +86,9 @@ func (r rights) notes(user string, volume int64) []Note {
 	return notes
 }
 
-// observeSQL is one statement for everything: a look is one round trip. $1 is the slot. Settings
-// come with units ("256MB", "5min"), which pg_size_bytes and interval read. Members are computed
-// in order: the first and the last are the server's clock at both ends.
+// observeSQL returns one statement for the whole answer, which takes one round trip. $1 is the
+// slot. Settings have units ("256MB", "5min"), which pg_size_bytes and interval read. Members are
+// computed in order: the first and the last are the server's clock at both ends.
 func observeSQL(major int, r rights, volume int64) string {
 	bytes := func(setting string) string {
 		return `pg_catalog.pg_size_bytes(NULLIF(pg_catalog.current_setting('` + setting + `'), '-1'))`
@@ -143,13 +144,13 @@ func observeSQL(major int, r rights, volume int64) string {
 	return `SELECT pg_catalog.jsonb_build_object(` + strings.Join(members, ",\n") + `)`
 }
 
-// After a promotion the last checkpoint is of the old timeline for a while; names of WAL files are
-// of the new one.
+// timeline is SQL for the current timeline. After a promotion the last checkpoint has the old one
+// for a while; the names of WAL files have the new one.
 const timeline = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
 	ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()),
 	8))::bit(32)::int END`
 
-// Every role sees the locks of transactions on their own ids, unlike
+// transactionsSQL reads the locks of transactions on their own IDs, which every role sees, unlike
 // pg_stat_activity.backend_xid. A transaction with subtransactions has several; the oldest is its
 // own.
 const transactionsSQL = `
@@ -171,23 +172,23 @@ const preparedSQL = `
 	FROM pg_catalog.pg_prepared_xacts p
 	ORDER BY pg_catalog.age(p.transaction) DESC LIMIT ` + mostBlockers
 
-// A standby that streams without a slot holds catalog_xmin back by its walsender.
+// feedbackSQL reads standbys that stream without a slot: their walsenders hold catalog_xmin back.
 const feedbackSQL = `
 	SELECT r.pid, r.backend_xmin::text AS xid, pg_catalog.age(r.backend_xmin) AS age,
 		r.application_name AS application, r.usename::text AS "user"
 	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL
 	ORDER BY pg_catalog.age(r.backend_xmin) DESC LIMIT ` + mostBlockers
 
-// changedPages is an expression for the number of pages of tables and indexes that were changed
-// since the reset of the statistics: new pages, and full-page images, which are written at the
-// first change after a checkpoint. Its growth is about the work of the next checkpoint. Any role
-// may read it. Backends report once a second, an open transaction at its end.
+// changedPages returns SQL for the number of pages of tables and indexes changed since the reset
+// of the statistics: new pages, and full-page images, which are written at the first change after
+// a checkpoint. Its growth is about the work of the next checkpoint. Any role may read it.
+// Backends report once a second, an open transaction at its end.
 func changedPages(major int) string {
 	return `(` + newPages(major) + ` + ` + firstChanges + `)::bigint`
 }
 
-// newPages is what tables and indexes have grown by. Before 16 only the sum is counted of that and
-// of pages that backends wrote because no buffer was free.
+// newPages returns SQL for the pages by which tables and indexes have grown. Before PostgreSQL 16
+// it includes pages that backends wrote because no buffer was free.
 func newPages(major int) string {
 	switch {
 	case major >= 18:
@@ -199,8 +200,8 @@ func newPages(major int) string {
 	return `(SELECT buffers_backend::numeric FROM pg_catalog.pg_stat_bgwriter)`
 }
 
-// firstChanges are the images of whole pages in the WAL. Without full_page_writes there are none;
-// then each changed row counts as a page, which is too many rather than too few.
+// firstChanges is SQL for the number of full-page images in the WAL. Without full_page_writes each
+// changed row counts as a page, which is too many rather than too few.
 const firstChanges = `CASE WHEN pg_catalog.current_setting('full_page_writes')::boolean
 	THEN (SELECT wal_fpi::numeric FROM pg_catalog.pg_stat_wal)
 	ELSE (SELECT pg_catalog.sum(tup_inserted + tup_updated + tup_deleted) FROM
