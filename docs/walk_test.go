@@ -82,5 +82,5 @@ func TestArchitecture_ReadBuffersAreRetainedInTwoFiles(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"../replication/chunk.go", "../relay/messages.go"}, retain)
+	require.Equal(t, []string{"../replication/chunk.go", "../relay/publish.go"}, retain)
 }

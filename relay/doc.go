@@ -40,8 +40,8 @@
 //   - relay.go runs sessions, one after the other; parts.go has their dependencies; open.go opens
 //     and closes one; classify.go classifies errors; backoff.go has the delay between sessions;
 //     pause.go pauses the relay;
-//   - session.go routes events and adds messages to the window; publish.go publishes them;
-//     window.go tracks what is in flight; messages.go is a pool of messages;
+//   - session.go routes events and adds messages to the window; publish.go publishes them
+//     and reuses them once they are delivered; window.go tracks what is in flight;
 //   - resume.go, exactlyonce.go and dedup.go are what relay.exactly_once and relay.dedup add;
 //   - deadletters.go, quarantine.go and missing.go deal with rows that cannot be delivered;
 //   - identity.go compares servers; heartbeat.go publishes heartbeats;

@@ -9,7 +9,7 @@ import (
 //
 //   wire     while it fills the chunk                    nextChunk
 //   Batch    while its Events are looked at              retainChunk, releaseChunks
-//   message  from window to acknowledgement, since key,  Retain and Release, by relay/messages.go
+//   message  from window to acknowledgement, since key,  Retain and Release, by relay/publish.go
 //            value and headers alias the row
 //
 // At zero the chunk is filled with other rows. One that is never released is left to the

@@ -24,12 +24,11 @@
 //
 // # Files
 //
-//   - stream.go runs a stream: reads, decodes, hands over; open.go connects and starts it,
-//     finish.go ends it;
-//   - read.go reads when a read is due (pace.go) or worth it (lowwater_linux.go,
-//     lowwater_other.go); wire.go takes messages apart;
+//   - stream.go runs a stream: reads when a read is due (pace.go) or worth it (lowwater_linux.go,
+//     lowwater_other.go), decodes, hands over; open.go connects and starts it, finish.go ends it;
+//   - wire.go takes messages apart;
 //   - chunk.go has the read buffers and who retains them (chunk_race.go, chunk_norace.go);
-//   - decode.go makes events (event.go) in a batch (batch.go), tuple.go the values of a row;
+//   - decode.go makes events (event.go) in a batch (batch.go), with the values of their rows;
 //   - status.go sends statuses;
 //   - history.go compares servers and branches of their history; errors.go has the errors;
 //   - peek.go reads what a slot would send, and finds one transaction in it; handover.go finds
