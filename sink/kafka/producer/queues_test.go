@@ -33,7 +33,7 @@ func (t *queueTest) add(partition int32, sizes ...int) {
 	var rs []*record
 	for _, size := range sizes {
 		r := &record{topic: t.topic, size: size}
-		r.producer.Partition = partition
+		r.kgo.Partition = partition
 		rs = append(rs, r)
 	}
 	t.queues.add(rs)
@@ -45,7 +45,7 @@ func (t *queueTest) next() (*flush, map[int32][]int) {
 	t.queues.next(r, t.now)
 	sizes := map[int32][]int{}
 	for _, next := range r.records {
-		sizes[next.producer.Partition] = append(sizes[next.producer.Partition], next.size)
+		sizes[next.kgo.Partition] = append(sizes[next.kgo.Partition], next.size)
 	}
 	return r, sizes
 }
@@ -86,7 +86,7 @@ func TestQueues_GiveTheClientOneBatchOfAPartition(t *testing.T) {
 	first, sizes = qt.next()
 	require.Equal(t, map[int32][]int{0: {400, 300}}, sizes)
 	qt.land(first)
-	require.Zero(t, qt.queues.waiting+qt.queues.held+qt.queues.messages+qt.queues.bytes+int(qt.queues.out.Load()))
+	require.Zero(t, qt.queues.allMessages+qt.queues.allBytes+qt.queues.messages+qt.queues.bytes+int(qt.queues.inClient.Load()))
 }
 
 // A leader that has forgotten the producer takes any sequence number: also that of a second batch
@@ -98,7 +98,7 @@ func TestQueues_GiveOneRecordAfterALongPause(t *testing.T) {
 	require.Equal(t, map[int32][]int{0: {10, 10}}, sizes,
 		"the client itself takes care of the first ever")
 	qt.land(first)
-	qt.now = qt.now.Add(forgetful + time.Second)
+	qt.now = qt.now.Add(producerExpiry + time.Second)
 	qt.add(0, 10, 10, 10)
 	first, sizes = qt.next()
 	require.Equal(t, map[int32][]int{0: {10}}, sizes)
@@ -137,11 +137,11 @@ func TestQueues_TellTheClientOfNewTopicsTogether(t *testing.T) {
 	require.Len(t, sizes, 1)
 	fresh("c")
 	later := qt.queues.prefetchTopics(qt.now)
-	require.Equal(t, qt.now.Add(2*perTopic), later)
+	require.Equal(t, qt.now.Add(2*newTopicDelay), later)
 	require.Empty(t, qt.queues.ready)
 	require.Zero(t, qt.queues.prefetchTopics(later))
 	require.Len(t, qt.queues.ready, 1)
-	require.Equal(t, later.Add(3*perTopic), qt.queues.newTopicsAt)
+	require.Equal(t, later.Add(3*newTopicDelay), qt.queues.newTopicsAt)
 }
 
 func TestSink_AllocatesAtMostTwicePerRow(t *testing.T) {
