@@ -81,7 +81,7 @@ func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) err
 		return context.Cause(ctx)
 	case err != nil && errors.Is(context.Cause(reading), errStopped):
 		c.Log.Info().Int64("rows", c.progress.rows).
-			Msg("snapshot interrupted; it goes on with the next start")
+			Msg("snapshot interrupted; it resumes at the next start")
 		return nil
 	}
 	return err
@@ -170,8 +170,8 @@ func (c *Copy) catchUp(ctx context.Context) error {
 	}
 	c.published.seal()
 	c.Log.Info().Int("inserted", len(c.inserted)).Int("published", c.published.total).
-		Msg("snapshot resumed; rows that were inserted since it began come by the slot, those that " +
-			"were published already are left out")
+		Msg("snapshot resumed; it skips rows inserted since it began, which the slot sends, and rows " +
+			"already published")
 	return nil
 }
 

@@ -195,7 +195,7 @@ func (s *Snapshot) describe(ctx context.Context, c *Copy) error {
 		if t.Order.Random {
 			s.parts.Log.Warn().Str("relation", t.Name).
 				Msg("rows already in the table are published in the order of an id that may be random, " +
-					"which says nothing about which row of a key came first: set snapshot.order_by to a " +
+					"which does not show which row of a key came first: set snapshot.order_by to a " +
 					"column with the time of the insert")
 		}
 	}
