@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// openTopics also reads the dead letters.
+// openTopics connects to the topics and reads the dead letters.
 func (r *Recovery) openTopics(ctx context.Context) (err error) {
 	r.deadRows = map[deadRow]struct{}{}
 	if r.topics, err = r.parts.OpenTopics(ctx); err != nil {
@@ -33,13 +33,13 @@ func (r *Recovery) openTopics(ctx context.Context) (err error) {
 	return err
 }
 
-// compare reads the rows in question, and then looks for them in their topics.
+// compare reads the selected rows, and then looks for them in their topics.
 func (r *Recovery) compare(ctx context.Context) error {
 	for _, t := range r.tables {
 		r.report.Tables = append(r.report.Tables, TableReport{Table: t.Name})
 	}
 	topics := map[string]bool{}
-	parked := map[Digest]struct{}{} // rows of parked keys that are no dead letters
+	parked := map[Digest]struct{}{} // rows of parked keys, without dead letters
 	err := r.rows(ctx, func(t int, row routed) error {
 		report := &r.report.Tables[t]
 		report.Rows++
@@ -78,7 +78,7 @@ func (r *Recovery) compare(ctx context.Context) error {
 	return nil
 }
 
-// find reads one topic.
+// find marks the candidates that are in a topic.
 func (r *Recovery) find(ctx context.Context, topic string) error {
 	var since time.Time
 	if !r.sel.Since.IsZero() {
@@ -95,8 +95,8 @@ func (r *Recovery) find(ctx context.Context, topic string) error {
 	return err
 }
 
-// pass goes through the rows once more, now that it is known which were delivered. p publishes the
-// others; nil: they stay.
+// pass reads the rows again and counts which were delivered. It publishes the others by p; nil: it
+// only counts them.
 func (r *Recovery) pass(ctx context.Context, p *publisher) error {
 	undelivered := map[string]int64{}
 	err := r.rows(ctx, func(t int, row routed) error {
@@ -111,7 +111,7 @@ func (r *Recovery) pass(ctx context.Context, p *publisher) error {
 			report.DeadLetters++
 			return nil
 		}
-		report.undelivered(row, r.times[t])
+		report.addUndelivered(row, r.times[t])
 		undelivered[row.message.Topic]++
 		if p != nil {
 			return p.add(ctx, row.message)
@@ -134,7 +134,7 @@ func (r *Recovery) dead(row routed) bool {
 	return dead
 }
 
-// rows calls each with every row in question, table by table, each in its order.
+// rows calls each with every selected row, table by table, in the order of each table.
 func (r *Recovery) rows(ctx context.Context, each func(t int, row routed) error) error {
 	to, err := r.parts.Router()
 	if err != nil {

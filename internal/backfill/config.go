@@ -11,7 +11,7 @@ import (
 type Config struct {
 	Mode    string `toml:"mode"`     // no_data, initial or when_needed
 	OrderBy string `toml:"order_by"` // column by which rows are published; empty: found
-	// compacted topic that remembers how far the snapshot of each slot has come
+	// compacted topic with the progress of each slot's snapshot
 	Topic string `toml:"topic"`
 }
 

@@ -24,20 +24,20 @@ type Copy struct {
 	record  *Record
 	resumed bool
 
-	published *fingerprints // of a resumed one: messages that are in the topics
-	parks     func(m *sink.Message) bool
+	published *fingerprints              // messages in the topics, if resumed
+	parks     func(m *sink.Message) bool // of Target.Parks
 	progress  progress
 }
 
-// Target is where rows go.
+// Target routes and publishes the rows.
 type Target struct {
 	OpenSink sink.Open
 	Router   func() (*router.Router, error)
-	// Parks returns what reports whether open dead letters park the key of a message.
+	// Parks returns a function that reports whether open dead letters park the key of a message.
 	Parks func(ctx context.Context) (func(m *sink.Message) bool, error)
 }
 
-// ParkedError is the refusal of a row that belongs behind the open dead letters of its key.
+// ParkedError is the error for a row that must follow the open dead letters of its key.
 type ParkedError struct {
 	Table string
 	Row   int64 // of the snapshot, from 0
@@ -45,15 +45,15 @@ type ParkedError struct {
 }
 
 func (e *ParkedError) Error() string {
-	return fmt.Sprintf("row %d of the snapshot of table %s: to publish it to topic %q before the "+
+	return fmt.Sprintf("row %d of the snapshot of table %s: publishing it to topic %q before the "+
 		"open dead letters of its key breaks the key's order", e.Row, e.Table, e.Topic)
 }
 
-// Advice is what it means for the WAL, and what to do.
+// Advice returns what the error means for the WAL, and what to do.
 func (e *ParkedError) Advice() (wal, fix string) {
-	return "it is kept for the slot from the beginning of the snapshot on",
+	return "the slot keeps it from the beginning of the snapshot on",
 		"postrider deadletter list, then redrive or discard the letters, and start the relay again: " +
-			"the snapshot goes on"
+			"the snapshot continues"
 }
 
 // Close ends the connections, and with them the lock.
@@ -64,9 +64,9 @@ func (c *Copy) Close() {
 	c.close()
 }
 
-// Run publishes the rest. When stop ends it finishes its chunk and returns nil, and a later Copy
-// goes on; ctx ends it at once. The slot may be streamed when it returns nil and stop has not
-// ended. Other errors are those of the stream, the router or the sink.
+// Run publishes the remaining rows. When stop ends it finishes its chunk and returns nil, and a
+// later Copy resumes. When ctx ends it returns at once. If it returns nil and stop has not ended,
+// the slot may be streamed. Errors are those of the stream, the router or the sink.
 func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -81,13 +81,13 @@ func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) err
 		return context.Cause(ctx)
 	case err != nil && errors.Is(context.Cause(reading), errStopped):
 		c.Log.Info().Int64("rows", c.progress.rows).
-			Msg("snapshot interrupted; it goes on with the next start")
+			Msg("snapshot interrupted; it resumes at the next start")
 		return nil
 	}
 	return err
 }
 
-var errStopped = errors.New("asked to stop")
+var errStopped = errors.New("stop requested")
 
 func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) error {
 	if err := c.estimate(reading, report); err != nil {
@@ -123,11 +123,11 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 	c.progress.report()
 	c.Log.Info().Int64("rows", c.progress.rows).
 		Float64("duration", time.Since(c.progress.started).Seconds()).
-		Stringer("confirmed_flush_lsn", c.consistent).Msg("snapshot complete")
+		Stringer("confirmed_flush_lsn", c.boundary).Msg("snapshot complete")
 	return nil
 }
 
-// estimate also logs in which order rows are published.
+// estimate adds up the estimated rows of all tables, and logs in which order they are published.
 func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 	c.progress = progress{started: time.Now(), logged: time.Now(), reporter: report, log: c.Log}
 	for _, t := range c.tables {
@@ -148,13 +148,13 @@ func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 	return nil
 }
 
-// catchUp finds out what must not be published a second time, and begins to read the tables as
-// they are now.
+// catchUp finds the rows that must not be published again, and begins a transaction that sees the
+// tables as they are now.
 func (c *Copy) catchUp(ctx context.Context) error {
 	if err := c.awaitCommitted(ctx); err != nil {
 		return err
 	}
-	if err := c.beginNow(ctx, c.Need.Slot.Name, c.consistent); err != nil {
+	if err := c.beginNow(ctx, c.Need.Slot.Name, c.boundary); err != nil {
 		return err
 	}
 	c.published = &fingerprints{}
@@ -170,14 +170,14 @@ func (c *Copy) catchUp(ctx context.Context) error {
 	}
 	c.published.seal()
 	c.Log.Info().Int("inserted", len(c.inserted)).Int("published", c.published.total).
-		Msg("snapshot resumed; rows that were inserted since it began come by the slot, those that " +
-			"were published already are left out")
+		Msg("snapshot resumed; it skips rows inserted since it began, which the slot sends, and rows " +
+			"already published")
 	return nil
 }
 
-// awaitCommitted blocks until all that the slot does not send can be read.
+// awaitCommitted waits until every transaction that the slot does not send is visible.
 func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
-	if c.record.Xmax == 0 { // kept over the attempts: each has other transactions beside it
+	if c.record.Xmax == 0 { // saved: later attempts need not wait for newer transactions
 		if c.record.Xmax, err = slot.NextXID(ctx, c.conn); err != nil {
 			return err
 		}
@@ -188,8 +188,9 @@ func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
 	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax, c.record.Running)
 }
 
-// byCommitTime: updates move rows in that order, and vacuum may remove their times, so that rows
-// after a position are not the rest. All messages of the snapshot are looked for then.
+// byCommitTime reports whether a table is sorted by commit time. Updates move rows in that order,
+// and vacuum may remove commit times, so the rows after a position are not the remaining ones: all
+// rows are read again then, and looked for among all messages of the snapshot.
 func (c *Copy) byCommitTime() bool {
 	return slices.ContainsFunc(c.tables, func(t *TableReader) bool { return t.Order.Commit })
 }
@@ -215,7 +216,7 @@ func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Rou
 		if err := context.Cause(reading); err != nil {
 			return err
 		}
-		// Rows before one that cannot be published are published.
+		// Rows before a failed one are published.
 		if err := c.publish(ctx, w, ch.chunk); err != nil {
 			return err
 		}
@@ -236,15 +237,15 @@ func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Rou
 	return rows.Close(reading)
 }
 
-// tableChunk is what is published before the next record is saved.
+// tableChunk is a chunk of one table, with what is recorded of it.
 type tableChunk struct {
 	chunk
-	rows int64     // read, whether they gave a message or not
-	last *Position // of the last of them; nil: none
-	end  bool      // there are no more
+	rows int64     // read, with or without a message
+	last *Position // of the last row; nil: there is none
+	end  bool      // the table has no more rows
 }
 
-// read takes rows up to the limits of a chunk. The error is about the row behind it.
+// read reads rows up to the limits of a chunk. An error is about the row after the chunk.
 func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows,
 	to *router.Router) (ch tableChunk, err error) {
 	for !ch.full(c.Limits) && ch.rows < int64(10*c.Limits.Messages) {
@@ -262,8 +263,8 @@ func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows,
 				row.refusal)
 		}
 		m := row.message
-		there := m != nil && c.published.unmarked() > 0 && c.published.mark(Fingerprint(m))
-		if m != nil && !there && c.parks(m) {
+		published := m != nil && c.published.unmarked() > 0 && c.published.mark(Fingerprint(m))
+		if m != nil && !published && c.parks(m) {
 			return ch, &ParkedError{Table: entry.Name, Row: number, Topic: m.Topic}
 		}
 		ch.rows++
@@ -271,7 +272,7 @@ func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows,
 		switch {
 		case m == nil:
 			c.metrics.EventsSkipped.Inc()
-		case there: // this is how an interrupted chunk is resumed
+		case published: // by an earlier attempt, in a chunk without a record
 		default:
 			c.metrics.EventsRouted.Inc()
 			ch.add(m)
@@ -285,16 +286,16 @@ const logInterval = 10 * time.Second
 
 // State is how far a Copy has come.
 type State struct {
-	Table         string  // that is being copied; empty: not begun
+	Table         string  // being copied; empty: none yet
 	Rows          int64   // read and acknowledged, over all tables, by this and earlier Copies
-	EstimatedRows int64   // that there are, by the planner
+	EstimatedRows int64   // of all tables, by the planner
 	RowsPerSecond float64 // of this Copy
 }
 
 type progress struct {
 	table     string
 	rows      int64
-	before    int64 // of them, copied before this Copy
+	before    int64 // of rows, those of earlier Copies
 	estimated int64
 	started   time.Time
 	logged    time.Time
@@ -302,7 +303,7 @@ type progress struct {
 	log       zerolog.Logger
 }
 
-// advance counts a chunk.
+// advance counts the rows of a chunk.
 func (p *progress) advance(rows int64) {
 	p.rows += rows
 	p.report()

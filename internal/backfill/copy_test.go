@@ -282,7 +282,7 @@ func TestCopy_GoesOnInTheOrderInWhichItBegan(t *testing.T) {
 	c, err := x.begin()
 	require.Nil(t, c)
 	require.ErrorIs(t, err, slot.ErrNoSnapshot)
-	require.ErrorContains(t, err, "in the order of id, which is at now")
+	require.ErrorContains(t, err, "in the order of id, and its order is at now")
 	x.cfg.OrderBy = ""
 	require.NoError(t, x.run(x.begun(), context.Background()))
 	require.Equal(t, numbers(1, 6), x.published())

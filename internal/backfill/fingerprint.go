@@ -16,15 +16,15 @@ import (
 // Digest is a fingerprint of a message.
 type Digest [16]byte
 
-// Fingerprint is the same for a message and for what is read back of it: topic, key, value and
-// headers, but for those of the publisher.
+// Fingerprint returns the digest of topic, key, value and headers, without those of the session.
+// It is the same for a message and for its record that is read back.
 func Fingerprint(m *sink.Message) Digest {
 	h := sha256.New()
 	write(h, []byte(m.Topic))
 	write(h, m.Key)
 	write(h, m.Value)
 	for i := range m.Headers {
-		if ofTheRun(m.Headers[i].Key) {
+		if isSessionHeader(m.Headers[i].Key) {
 			continue
 		}
 		write(h, []byte(m.Headers[i].Key))
@@ -33,8 +33,8 @@ func Fingerprint(m *sink.Message) Digest {
 	return Digest(h.Sum(nil)[:16])
 }
 
-// ofTheRun: the header belongs to the process or the session that published, and not to the row.
-func ofTheRun(header string) bool {
+// isSessionHeader reports whether a header is of the process or session that published the row.
+func isSessionHeader(header string) bool {
 	return header == router.HeaderLSN || header == router.HeaderIndex ||
 		header == sink.HeaderSource || header == sink.HeaderRedriven ||
 		strings.HasPrefix(header, "__debezium.context.")
@@ -47,17 +47,17 @@ func write(h hash.Hash, b []byte) {
 	h.Write(b)
 }
 
-// fingerprints is a multiset of messages, each of which can be marked. It takes 17 bytes for a
-// message, and a quarter more while it grows. The nil one is empty.
+// fingerprints is a multiset of digests of messages, each of which can be marked. It takes 17
+// bytes for a message, and a quarter more while it grows.
 type fingerprints struct {
-	buckets [256]bucket // by the first byte
+	buckets [256]bucket // by the digest's first byte
 	total   int
 	marked  int
 }
 
 type bucket struct {
-	digests []Digest // sorted once sealed
-	marks   []bool   // by index of digests
+	digests []Digest // sorted by seal
+	marks   []bool   // of digests
 }
 
 func (f *fingerprints) add(d Digest) {
@@ -66,7 +66,7 @@ func (f *fingerprints) add(d Digest) {
 	f.total++
 }
 
-// seal ends the adding.
+// seal sorts the digests. It is called after the last add.
 func (f *fingerprints) seal() {
 	for i := range f.buckets {
 		b := &f.buckets[i]
@@ -75,7 +75,7 @@ func (f *fingerprints) seal() {
 	}
 }
 
-// unmarked is how many messages have no mark.
+// unmarked returns how many messages have no mark; of nil it is zero.
 func (f *fingerprints) unmarked() int {
 	if f == nil {
 		return 0
@@ -83,7 +83,7 @@ func (f *fingerprints) unmarked() int {
 	return f.total - f.marked
 }
 
-// unmarkedOf is how many of the messages with a fingerprint have no mark.
+// unmarkedOf returns how many of the messages with a digest have no mark.
 func (f *fingerprints) unmarkedOf(d Digest) (n int) {
 	b := &f.buckets[d[0]]
 	for i := b.first(d); i < len(b.digests) && b.digests[i] == d; i++ {
@@ -94,28 +94,26 @@ func (f *fingerprints) unmarkedOf(d Digest) (n int) {
 	return n
 }
 
-// mark marks one of the messages with a fingerprint, and reports whether there was one without a
-// mark.
+// mark marks one of the messages with a digest, and reports whether there was an unmarked one.
 func (f *fingerprints) mark(d Digest) bool {
-	if !f.turn(d, false) {
+	if !f.flip(d, false) {
 		return false
 	}
 	f.marked++
 	return true
 }
 
-// unmark takes one mark away, and reports whether there was one: of equal messages as many have
-// one as were marked.
+// unmark removes the mark of one of the messages with a digest, and reports whether there was one.
 func (f *fingerprints) unmark(d Digest) bool {
-	if !f.turn(d, true) {
+	if !f.flip(d, true) {
 		return false
 	}
 	f.marked--
 	return true
 }
 
-// turn finds a mark that is as given among those of equal messages, and turns it.
-func (f *fingerprints) turn(d Digest, mark bool) bool {
+// flip finds a message with a digest whose mark is as given, and flips the mark.
+func (f *fingerprints) flip(d Digest, mark bool) bool {
 	b := &f.buckets[d[0]]
 	for i := b.first(d); i < len(b.digests) && b.digests[i] == d; i++ {
 		if b.marks[i] == mark {

@@ -14,16 +14,15 @@ import (
 	"github.com/postrider/postrider/slot/partition"
 )
 
-// Inserted returns the rows of the tables that the slot's stream inserts from its confirmed
-// position up to a position: they come again when the slot is streamed. It confirms nothing, and
-// takes 16 bytes of memory for each. sql is for the tables of partitions, as the relay decides
-// them.
+// Inserted returns the rows of tables that slot name will send up to a position. It reads them
+// from the slot's stream and confirms nothing, so the relay will read them again. Each row takes
+// 16 bytes of memory. sql is for assigning partitions to tables, as the relay does.
 func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config,
 	name string, tables []*TableReader, upTo pglogrepl.LSN,
 	log zerolog.Logger) (map[RowID]struct{}, error) {
-	found := finder{
+	found := insertedRows{
 		maxRowBytes: cfg.MaxRowBytes, tables: map[string]*TableReader{},
-		of: map[*replication.Relation]assigned{}, ids: map[RowID]struct{}{},
+		assigned: map[*replication.Relation]assignment{}, ids: map[RowID]struct{}{},
 		assigner: partition.New(cfg, name, log), sql: sql,
 	}
 	for _, t := range tables {
@@ -44,25 +43,26 @@ func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replic
 	return found.ids, nil
 }
 
-type finder struct {
+// insertedRows collects the ids of rows in a stream.
+type insertedRows struct {
 	assigner *partition.Assigner
 	sql      *pgx.Conn
 	tables   map[string]*TableReader // by name
-	of       map[*replication.Relation]assigned
+	assigned map[*replication.Relation]assignment
 	ids      map[RowID]struct{}
-	unique   [][]byte // of the row at hand, reused
+	unique   [][]byte // of the current row, reused
 
 	maxRowBytes int64
 }
 
-// assigned is the table of a relation's rows, up to a position; nil: none of the outbox tables.
-type assigned struct {
-	table *TableReader
+// assignment is the table of a relation's rows, up to a position.
+type assignment struct {
+	table *TableReader  // nil: no outbox table
 	upTo  pglogrepl.LSN // zero: all
 }
 
-func (f *finder) table(ctx context.Context, e *replication.Event) (*TableReader, error) {
-	if known, is := f.of[e.Relation]; is && (known.upTo == 0 || e.LSN <= known.upTo) {
+func (f *insertedRows) table(ctx context.Context, e *replication.Event) (*TableReader, error) {
+	if known, ok := f.assigned[e.Relation]; ok && (known.upTo == 0 || e.LSN <= known.upTo) {
 		return known.table, nil
 	}
 	name, upTo, err := f.assigner.Assign(ctx, f.sql,
@@ -70,11 +70,11 @@ func (f *finder) table(ctx context.Context, e *replication.Event) (*TableReader,
 	if err != nil {
 		return nil, err
 	}
-	f.of[e.Relation] = assigned{f.tables[name], upTo}
+	f.assigned[e.Relation] = assignment{f.tables[name], upTo}
 	return f.tables[name], nil
 }
 
-func (f *finder) insert(ctx context.Context, e *replication.Event) error {
+func (f *insertedRows) insert(ctx context.Context, e *replication.Event) error {
 	t, err := f.table(ctx, e)
 	if t == nil || err != nil {
 		return err
@@ -90,7 +90,7 @@ func (f *finder) insert(ctx context.Context, e *replication.Event) error {
 				"undo the change of the table until the snapshot is complete, or set snapshot.mode = "+
 					"\"no_data\" and publish the rest of the rows by hand")
 		}
-		if e.Oversize > 0 && e.Values[i] == nil { // behind the large column
+		if e.Oversize > 0 && e.Values[i] == nil { // after the large column
 			return &replication.RowTooLargeError{Bytes: e.Oversize, Max: f.maxRowBytes}
 		}
 		f.unique = append(f.unique, e.Values[i])

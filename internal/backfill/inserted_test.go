@@ -18,7 +18,7 @@ func TestInserted_AsksAgainBehindAPosition(t *testing.T) {
 	a.Remember(1, 99, "public.outbox", 101, 101)
 	rel := &replication.Relation{OID: 99, Namespace: "public", Name: "part"}
 	outbox, other := &TableReader{Name: "public.outbox"}, &TableReader{Name: "public.other"}
-	f := finder{assigner: a, tables: map[string]*TableReader{"public.outbox": outbox, "public.other": other}, of: map[*replication.Relation]assigned{rel: {other, 100}}}
+	f := insertedRows{assigner: a, tables: map[string]*TableReader{"public.outbox": outbox, "public.other": other}, assigned: map[*replication.Relation]assignment{rel: {other, 100}}}
 	for _, row := range []struct {
 		lsn   pglogrepl.LSN
 		table *TableReader

@@ -13,16 +13,16 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Order is what rows are sorted by before their id.
+// Order is what rows are sorted by, before their id.
 type Order struct {
 	Column string // empty: none
 	Commit bool   // by the commit time of the transaction that wrote the row last
-	Random bool   // by nothing but an id that says nothing about time
-	// Written: by the transaction that wrote the row last; see InWrittenOrder.
+	Random bool   // only by an id that is unrelated to time
+	// by the transaction that wrote the row last; see InWrittenOrder
 	Written bool
 }
 
-// String is the order for logs, and for recognising that it was changed.
+// String names the order in logs and in TableProgress, by which a change is found.
 func (o Order) String() string {
 	switch {
 	case o.Commit:
@@ -36,7 +36,7 @@ func (o Order) String() string {
 }
 
 // key is an expression that rows are sorted by. Types outside of pg_catalog are compared as text:
-// their operators, and functions that cast them, belong to the maker of the type.
+// their operators and casts are code of the type's owner.
 type key struct {
 	column   string
 	sql      string
@@ -51,6 +51,7 @@ type KeyColumns struct {
 	Timestamp string // time of the record; empty: none
 }
 
+// readKeys returns the columns of a table, by name.
 func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key, error) {
 	type column struct {
 		Name     string
@@ -74,8 +75,8 @@ func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key
 	return keys, err
 }
 
-// findUnique finds what tells rows apart and contains the id: a partitioned table's unique indexes
-// have more columns than that.
+// findUnique finds a unique index that contains the id. Those of a partitioned table have more
+// columns.
 func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns map[string]key,
 	id string) error {
 	if _, exists := columns[id]; !exists {
@@ -108,20 +109,20 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 		}
 		return nil
 	}
-	return c.refuse(fmt.Sprintf("has no unique index on %q without NULLs: rows could not be told "+
-		"apart after an interruption", id),
+	return c.refuse(fmt.Sprintf("has no unique index on %q without NULLs: rows could not be "+
+		"distinguished after an interruption", id),
 		"ALTER TABLE "+slot.QuoteTable(c.Name)+" ADD PRIMARY KEY ("+postgres.QuoteName(id)+")"+
 			InsteadNoData)
 }
 
-// findOrder decides by what rows are sorted. Integer ids are taken for a sequence.
+// findOrder finds what rows are sorted by. Integer ids count as a sequence.
 func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map[string]key,
 	keys KeyColumns) error {
 	if by := cmp.Or(keys.OrderBy, keys.Timestamp); by != "" {
 		k, exists := columns[by]
 		if !exists {
 			return c.refuse(fmt.Sprintf("has no column %q", by),
-				"set snapshot.order_by to the column that tells when a row was inserted")
+				"set snapshot.order_by to the column with the time of the insert")
 		}
 		if by != keys.ID {
 			c.order, c.Order = &k, Order{Column: by}
@@ -146,16 +147,16 @@ func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map
 	return nil
 }
 
-// Position is a place in the order of a table's rows: that of the last row before it.
+// Position is the sort key of a row. Reading resumes after it.
 type Position struct {
-	// nil: NULL, or the order has no column beside the unique ones
+	// nil: NULL, or the rows are sorted only by the unique columns
 	Order *string  `json:"order,omitempty"`
 	Key   []string `json:"key"`
 }
 
-// beyond is the condition for rows after a position. A comparison with a NULL in it is not true,
-// so what stands first is not repeated.
-func (c *TableReader) beyond(after *Position) string {
+// conditionAfter returns the condition for rows after a position. Rows with NULL come first: a
+// comparison with NULL is not true, so they are not repeated.
+func (c *TableReader) conditionAfter(after *Position) string {
 	keys, values := c.unique, after.Key
 	isNull := c.order != nil && after.Order == nil
 	if c.order != nil && !isNull {

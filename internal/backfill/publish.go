@@ -9,13 +9,13 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Limits bound a chunk: what is read and not yet acknowledged.
+// Limits limit a chunk: the messages that are read and not acknowledged.
 type Limits struct {
 	Messages int
 	Bytes    int64
 }
 
-// chunk is what is published at once.
+// chunk is a list of messages that are published together.
 type chunk struct {
 	messages []*sink.Message
 	bytes    int64
@@ -28,8 +28,8 @@ func (c *chunk) add(m *sink.Message) {
 
 func (c *chunk) full(l Limits) bool { return len(c.messages) >= l.Messages || c.bytes >= l.Bytes }
 
-// publish returns when every message of the chunk is acknowledged and the record has the ends of
-// their topics.
+// publish publishes a chunk. It returns when every message is acknowledged and the record has the
+// end offsets of their topics.
 func (c *Copy) publish(ctx context.Context, to *sink.SyncPublisher, ch chunk) error {
 	if len(ch.messages) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func (c *Copy) publish(ctx context.Context, to *sink.SyncPublisher, ch chunk) er
 	for _, m := range ch.messages {
 		topics[m.Topic] = true
 	}
-	if err := c.announce(ctx, slices.Sorted(maps.Keys(topics))); err != nil {
+	if err := c.saveEnds(ctx, slices.Sorted(maps.Keys(topics))); err != nil {
 		return err
 	}
 	if err := to.Publish(ctx, ch.messages); err != nil {
@@ -54,8 +54,8 @@ func (c *Copy) publish(ctx context.Context, to *sink.SyncPublisher, ch chunk) er
 	return nil
 }
 
-// announce saves the ends of topics before the first message is published to them.
-func (c *Copy) announce(ctx context.Context, topics []string) error {
+// saveEnds saves the end offsets of topics that get their first message.
+func (c *Copy) saveEnds(ctx context.Context, topics []string) error {
 	topics = slices.DeleteFunc(topics,
 		func(topic string) bool { _, known := c.record.Topics[topic]; return known })
 	if len(topics) == 0 {
@@ -71,6 +71,7 @@ func (c *Copy) announce(ctx context.Context, topics []string) error {
 	return c.record.save(ctx, c.store)
 }
 
+// delivered counts an acknowledged message.
 func (c *Copy) delivered(m *sink.Message) {
 	c.metrics.PublishSeconds.Observe(time.Since(m.Origin.HandedOver).Seconds())
 	topic := c.metrics.Topic(m.Topic)
@@ -78,7 +79,7 @@ func (c *Copy) delivered(m *sink.Message) {
 	topic.Bytes.Add(float64(m.Size()))
 }
 
-// publisher gathers messages into chunks for a sink.
+// publisher publishes messages in chunks.
 type publisher struct {
 	*sink.SyncPublisher
 	limits    Limits
@@ -86,7 +87,7 @@ type publisher struct {
 	published int64
 }
 
-// add publishes what has gathered when it is enough.
+// add adds a message to the chunk, and publishes the chunk when it is full.
 func (p *publisher) add(ctx context.Context, m *sink.Message) error {
 	if p.chunk.add(m); !p.chunk.full(p.limits) {
 		return nil
@@ -94,7 +95,7 @@ func (p *publisher) add(ctx context.Context, m *sink.Message) error {
 	return p.flush(ctx)
 }
 
-// flush returns when everything that was added is acknowledged.
+// flush publishes the chunk, and returns when all messages are acknowledged.
 func (p *publisher) flush(ctx context.Context) error {
 	if err := p.Publish(ctx, p.chunk.messages); err != nil {
 		return err

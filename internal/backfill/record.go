@@ -20,8 +20,8 @@ const (
 	Complete Phase = "complete"
 )
 
-// Record is what is remembered of a snapshot. It is the value, in JSON, of the newest record with
-// the slot's name as key.
+// Record is the saved progress of a snapshot: the JSON value of the newest record in the topic
+// with the slot's name as key.
 type Record struct {
 	SystemID        string `json:"system_id"` // of the database cluster
 	Slot            string `json:"slot"`
@@ -32,22 +32,22 @@ type Record struct {
 	// the same; maxRunning at most
 	Running []uint32        `json:"running,omitempty"`
 	Tables  []TableProgress `json:"tables,omitempty"`
-	// every one that a message was published to, or is about to be
+	// every topic that a message was published to, or is about to be
 	Topics    map[string]Offsets `json:"topics,omitempty"`
 	StartedAt time.Time          `json:"started_at"`
-	// SavedAt orders the records of a key: each is later than the one that it follows. Offsets do
-	// not: a request of a process that is gone may be carried out behind those of the next one.
+	// SavedAt orders the records of a key: each is later than the one before. Offsets do not: a
+	// broker may execute a request of a dead process after those of the next one.
 	SavedAt time.Time `json:"saved_at"`
 }
 
-// maxRunning bounds a Record, which is saved with every chunk, to some 100 kB. Without any in the
-// Record, all transactions below Xmax are waited for.
+// maxRunning limits a Record, which is saved with every chunk, to some 100 kB. With more, Running
+// is empty, and all transactions below Xmax are waited for.
 const maxRunning = 10_000
 
 // TableProgress is how far one table has been copied.
 type TableProgress struct {
 	Name  string    `json:"name"`
-	Order string    `json:"order"` // slot.Order, as text
+	Order string    `json:"order"` // Order.String
 	Rows  int64     `json:"rows"`  // read and acknowledged
 	Last  *Position `json:"last,omitempty"`
 	Done  bool      `json:"done,omitempty"`
@@ -59,10 +59,10 @@ type Offsets struct {
 	Last  []int64 `json:"last"`  // after the last chunk with a message for the topic was acknowledged
 }
 
-// Store keeps records, and reads back what is in topics. producer.Progress is one.
+// Store stores Records, and reads topics. producer.Progress is one.
 type Store interface {
-	// Load hands over the values of a key in the order of their offsets. An empty one deletes those
-	// before it.
+	// Load calls each with the values of a key in the order of their offsets. An empty one deletes
+	// those before it.
 	Load(ctx context.Context, key string, each func(value []byte)) error
 	Save(ctx context.Context, key string, value []byte) error
 	Ends(ctx context.Context, topics []string) (map[string][]int64, error)
@@ -78,7 +78,7 @@ func load(ctx context.Context, store Store, slotName string) (*Record, error) {
 	if last.err != nil {
 		return nil, fmt.Errorf("read the progress of the snapshot of slot %q: %w", slotName, last.err)
 	}
-	if last.behind { // compaction keeps the value with the highest offset
+	if last.olderFollows { // compaction keeps the value with the highest offset
 		if err := store.Save(ctx, slotName, last.document); err != nil {
 			return nil, err
 		}
@@ -86,12 +86,12 @@ func load(ctx context.Context, store Store, slotName string) (*Record, error) {
 	return last.record, nil
 }
 
-// newest is the record that was saved last.
+// newest finds the Record that was saved last.
 type newest struct {
-	record   *Record
-	document []byte // the same
-	behind   bool   // an older one follows it
-	err      error  // of the last value, which cannot be read
+	record       *Record
+	document     []byte // of record
+	olderFollows bool   // in the topic
+	err          error  // of the last value, if it cannot be read
 }
 
 func (n *newest) add(document []byte) {
@@ -104,8 +104,8 @@ func (n *newest) add(document []byte) {
 	if n.err = json.Unmarshal(document, r); n.err != nil {
 		return
 	}
-	n.behind = n.record != nil && r.SavedAt.Before(n.record.SavedAt)
-	if !n.behind {
+	n.olderFollows = n.record != nil && r.SavedAt.Before(n.record.SavedAt)
+	if !n.olderFollows {
 		n.record, n.document = r, bytes.Clone(document)
 	}
 }
@@ -119,7 +119,7 @@ func (r *Record) save(ctx context.Context, store Store) error {
 	return store.Save(ctx, r.Slot, document)
 }
 
-// stamp sets SavedAt, behind that of the record before, whose host may have had another clock.
+// stamp sets SavedAt to now, or just after the last SavedAt if the clock of its host was ahead.
 func (r *Record) stamp(now time.Time) {
 	if next := r.SavedAt.Add(time.Microsecond); now.Before(next) {
 		now = next
@@ -127,7 +127,7 @@ func (r *Record) stamp(now time.Time) {
 	r.SavedAt = now
 }
 
-// table is the entry of a table, added if there is none.
+// table returns the entry of a table, and adds it if there is none.
 func (r *Record) table(t *TableReader) *TableProgress {
 	for i := range r.Tables {
 		if r.Tables[i].Name == t.Name {

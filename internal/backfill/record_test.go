@@ -42,7 +42,7 @@ func TestNewest_IgnoresARecordThatArrivesLate(t *testing.T) {
 			require.NoError(t, n.err)
 			require.Equal(t, Complete, n.record.Phase)
 			require.Equal(t, complete, n.document)
-			require.Equal(t, name == "behind the last", n.behind)
+			require.Equal(t, name == "behind the last", n.olderFollows)
 		})
 	}
 }

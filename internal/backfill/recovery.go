@@ -13,44 +13,45 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// RecoveryParts are what a Recovery is made of.
+// RecoveryParts are the dependencies of a Recovery.
 type RecoveryParts struct {
 	Parts
-	// OpenTopics connects to where messages can be read back. The Recovery closes it.
+	// OpenTopics connects to the topics. The Recovery closes it.
 	OpenTopics func(ctx context.Context) (Topics, error)
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
-	// DeadLetters is the topic with rows that count as delivered though they are in no other; empty:
-	// none. DeadLetter returns the row of one of its records.
+	// DeadLetters is the dead-letter topic, whose rows count as delivered; empty: none. DeadLetter
+	// returns the row of one of its records.
 	DeadLetters string
 	DeadLetter  func(m *sink.Message) (relation, id string)
-	// Parked reports, once all of them were read, whether open ones park the key of a message: it
-	// belongs behind them. nil: none does.
+	// Parked reports whether open dead letters park the key of a message. It is called after all dead
+	// letters were read. nil: no key is parked.
 	Parked func(m *sink.Message) bool
-	// Say reports what is being done, for people.
+	// Say shows the user what is being done.
 	Say func(format string, args ...any)
 }
 
-// Topics is where messages can be read back.
+// Topics reads published messages.
 type Topics interface {
-	// Read calls each with every record of a topic from a time on, zero for all, and reports whether
-	// the topic still has all that was published to it. The message is valid until each returns. A
-	// topic that does not exist is empty and whole.
+	// Read calls each with every record of a topic since a time; zero: all. It reports whether the
+	// topic still has all records that were published to it. The message is valid until each returns.
+	// A topic that does not exist is empty and whole.
 	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool,
 		err error)
 	Close()
 }
 
-// readMargin is how long before Selection.Since topics are read: clocks differ.
+// readMargin is how long before Selection.Since the reading of topics begins: clocks differ.
 const readMargin = time.Hour
 
-// ErrIncomplete marks a refusal: the topics do not show which rows were delivered.
+// ErrIncomplete means that the topics do not show which rows were delivered.
 var ErrIncomplete = errors.New("which rows were delivered is not known")
 
-// ErrParked marks a refusal: rows belong behind open dead letters of their keys.
+// ErrParked means that rows must follow open dead letters of their keys.
 var ErrParked = errors.New("redrive or discard the dead letters first")
 
-// Recovery is one attempt. Run it once, then Close it. It belongs to one goroutine.
+// Recovery is one attempt to publish what a lost slot has not delivered. Call Plan or Publish
+// once, then Close. It is for one goroutine.
 type Recovery struct {
 	*source
 	parts  RecoveryParts
@@ -58,14 +59,14 @@ type Recovery struct {
 	topics Topics
 	report Report
 
-	lost       *slot.Slot   // still there; nil: missing, or not lost
+	lost       *slot.Slot   // nil: the slot is missing or usable
 	usable     bool         // the slot can be streamed
-	made       bool         // this attempt has made the new slot
-	begun      bool         // and begun to publish
+	created    bool         // this attempt has made the new slot
+	publishing bool         // this attempt has begun to publish
 	times      []string     // time columns of the tables; empty: none
-	candidates fingerprints // of the rows in question, marked as they are found in the topics
+	candidates fingerprints // of the selected rows; marked: found in a topic
 	deadRows   map[deadRow]struct{}
-	// the table, by the name of a partition under which its rows may come
+	// table by the name of its partition
 	partitions map[string]string
 }
 
@@ -79,7 +80,7 @@ func NewRecovery(ctx context.Context, parts RecoveryParts, sel Selection) (*Reco
 		return nil, err
 	}
 	r := &Recovery{source: src, parts: parts, sel: sel}
-	if err := r.look(ctx); err != nil {
+	if err := r.readState(ctx); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -94,8 +95,8 @@ func (r *Recovery) Close() {
 	r.close()
 }
 
-// look reads the state of the slot and the tables, and changes nothing.
-func (r *Recovery) look(ctx context.Context) error {
+// readState reads the state of the slot and the tables. It changes nothing.
+func (r *Recovery) readState(ctx context.Context) error {
 	name := r.Need.Slot.Name
 	if err := r.takeLock(ctx); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (r *Recovery) look(ctx context.Context) error {
 		return &slot.Error{
 			Err: slot.Held(name, status.ActivePID),
 			WAL: "none is lost: the slot stays as it is",
-			Fix: "stop the relay: what it has on its way would be published twice",
+			Fix: "stop the relay: its messages in flight would be published twice",
 		}
 	case status.Lost():
 		r.lost = &status.Slot
@@ -123,13 +124,13 @@ func (r *Recovery) look(ctx context.Context) error {
 		r.usable = true
 		r.report.State, r.report.ConfirmedFlushLSN = "usable", status.ConfirmedFlushLSN
 	}
-	if r.lost != nil && r.sel.FromXmin == 0 && r.sel.Since.IsZero() && r.sel.closing() {
+	if r.lost != nil && r.sel.FromXmin == 0 && r.sel.Since.IsZero() && r.sel.coversGap() {
 		r.sel.FromXmin = r.lost.CatalogXmin
 	}
-	return unreadable(r.describeTables(ctx))
+	return recoveryAdvice(r.describeTables(ctx))
 }
 
-// describeTables narrows the tables to the rows in question.
+// describeTables describes the tables, and restricts them to the selected rows.
 func (r *Recovery) describeTables(ctx context.Context) error {
 	if err := r.describe(ctx); err != nil {
 		return err
@@ -164,8 +165,8 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 	return nil
 }
 
-// unreadable takes what concerns snapshots out of an advice.
-func unreadable(err error) error {
+// recoveryAdvice removes what concerns snapshots from the advice of an error.
+func recoveryAdvice(err error) error {
 	advised, ok := errors.AsType[*slot.Error](err)
 	if !ok {
 		return err
@@ -174,7 +175,7 @@ func unreadable(err error) error {
 		Fix: strings.TrimSuffix(advised.Fix, InsteadNoData)}
 }
 
-// Plan finds out what would be published, and changes nothing.
+// Plan reports what would be published. It changes nothing.
 func (r *Recovery) Plan(ctx context.Context) (*Report, error) {
 	if err := r.openTopics(ctx); err != nil {
 		return nil, err
@@ -193,14 +194,14 @@ func (r *Recovery) Plan(ctx context.Context) (*Report, error) {
 	return &r.report, r.pass(ctx, nil)
 }
 
-// Publish publishes, and makes the slot usable if all of its gap was selected. After an error it
-// can be repeated.
+// Publish publishes the selected rows that were not delivered, and makes the slot usable if they
+// cover its gap. After an error another Recovery can repeat it.
 func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 	if err := r.openTopics(ctx); err != nil {
 		return nil, err
 	}
 	begin := r.beginVisible
-	if !r.usable && r.sel.closing() {
+	if !r.usable && r.sel.coversGap() {
 		begin = r.beginAtNewSlot
 	}
 	if err := begin(ctx); err != nil {
@@ -223,13 +224,13 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 	}
 	defer w.Close()
 	p := &publisher{SyncPublisher: w, limits: r.Limits}
-	r.begun = true
+	r.publishing = true
 	if err := r.pass(ctx, p); err != nil {
 		return nil, err
 	}
 	r.report.Published = p.published
 	switch {
-	case !r.sel.closing():
+	case !r.sel.coversGap():
 	case r.usable:
 		err = r.dropSpare(ctx)
 	default:
@@ -248,7 +249,7 @@ func rowsText(n int64) string {
 	return fmt.Sprintf("%d rows", n)
 }
 
-// refuse keeps from publishing what may be published already.
+// refuse returns why nothing may be published, or nil.
 func (r *Recovery) refuse() error {
 	for _, t := range r.report.Tables {
 		if t.Refused > 0 && !r.sel.SkipRefused {
@@ -266,7 +267,7 @@ func (r *Recovery) refuse() error {
 			rows = "row of a parked key is"
 		}
 		return &slot.Error{
-			Err: fmt.Errorf("%d %s to be published: to publish before the open dead letters of the same "+
+			Err: fmt.Errorf("%d %s to be published: publishing before the open dead letters of the same "+
 				"key breaks its order: %w", n, rows, ErrParked),
 			Fix: "postrider deadletter list   # says which keys are parked\n" +
 				"postrider deadletter redrive --key KEY   # or discard, if consumers are never to get " +
@@ -277,8 +278,8 @@ func (r *Recovery) refuse() error {
 	for _, t := range r.report.Topics {
 		if !t.Whole && !bounded && r.candidates.unmarked() > 0 {
 			return &slot.Error{
-				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and the "+
-					"slot is not there to tell which rows it had delivered: %w", t.Topic, ErrIncomplete),
+				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and no "+
+					"lost slot shows which rows it had delivered: %w", t.Topic, ErrIncomplete),
 				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time " +
 					"when the relay published last\n" +
 					"or, if every row that is not in the topics is wanted: --partial-topics",

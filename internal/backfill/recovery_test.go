@@ -30,7 +30,7 @@ func TestRecovery_PublishesWhatIsMissingAndMakesTheSlot(t *testing.T) {
 	made, _ := x.get(x.slot)
 	require.NoError(t, slot.Verify(made.Slot, x.conn.Config().Database))
 	require.Equal(t, made.ConfirmedFlushLSN, report.ConsistentPoint)
-	_, there := x.get(NewSlot(x.slot))
+	_, there := x.get(NewSlotName(x.slot))
 	require.False(t, there)
 	require.True(t, report.Recreated)
 	require.EqualValues(t, 5, report.Published)
@@ -56,7 +56,7 @@ func TestRecovery_PlanChangesNothing(t *testing.T) {
 	require.EqualValues(t, 3, report.Undelivered())
 	require.ErrorIs(t, report.Refusal, ErrIncomplete)
 	require.Equal(t, []int{2}, x.payloads())
-	for _, name := range []string{x.slot, NewSlot(x.slot)} {
+	for _, name := range []string{x.slot, NewSlotName(x.slot)} {
 		_, there := x.get(name)
 		require.False(t, there, name)
 	}
@@ -71,7 +71,7 @@ func TestRecovery_CanBeRepeatedWhereverItWasCutOff(t *testing.T) {
 		_, err := x.publish(Selection{})
 		require.ErrorIs(t, err, errCut)
 		require.Len(t, x.payloads(), n)
-		_, there := x.get(NewSlot(x.slot))
+		_, there := x.get(NewSlotName(x.slot))
 		require.True(t, there, "it keeps what is committed from the first attempt on")
 		_, there = x.get(x.slot)
 		require.False(t, there, "nobody can stream past the gap")
@@ -93,7 +93,7 @@ func TestRecovery_LeavesNothingBehindWhenNothingWasPublished(t *testing.T) {
 	_, err := x.publish(Selection{})
 	require.ErrorContains(t, err, "1 row of table public.outbox cannot be published")
 	require.Empty(t, x.payloads())
-	_, there := x.get(NewSlot(x.slot))
+	_, there := x.get(NewSlotName(x.slot))
 	require.False(t, there, "it would keep WAL for nothing")
 
 	require.EqualValues(t, 1, x.published(Selection{SkipRefused: true}).Tables[0].Refused)
@@ -111,7 +111,7 @@ func TestRecovery_OfSomeRowsMakesNoSlot(t *testing.T) {
 			report := x.published(sel)
 			require.EqualValues(t, 2, report.Published)
 			require.False(t, report.Recreated)
-			for _, name := range []string{x.slot, NewSlot(x.slot)} {
+			for _, name := range []string{x.slot, NewSlotName(x.slot)} {
 				_, there := x.get(name)
 				require.False(t, there, "rows that are not selected are not delivered, and a slot would hide it")
 			}
@@ -226,7 +226,7 @@ func TestRecovery_DropsTheSlotThatAnAttemptHasLeftBehindAndNoOther(t *testing.T)
 	x := newRecoveryPlace(t)
 	x.insert(1, 1)
 	cfg := x.parts.Need.Slot
-	cfg.Name = NewSlot(x.slot)
+	cfg.Name = NewSlotName(x.slot)
 	_, err := slot.CreateWithin(t.Context(), x.conn, cfg, patience)
 	require.NoError(t, err)
 	require.NoError(t, slot.Copy(t.Context(), x.parts.Postgres, x.conn, cfg.Name, x.parts.Need.Slot))
@@ -302,7 +302,7 @@ func TestRecovery_LooksForWhatALostSlotStillHadToDeliver(t *testing.T) {
 	still, there := x.get(x.slot)
 	require.True(t, there && still.Lost())
 	x.insert(7, 7)
-	x.lose(NewSlot(x.slot)) // too: what was committed meanwhile comes by no slot
+	x.lose(NewSlotName(x.slot)) // too: what was committed meanwhile comes by no slot
 
 	x.broker.Refuse(nil, nil)
 	require.True(t, x.published(Selection{}).Recreated)
@@ -346,7 +346,7 @@ func TestRecovery_BoundsWhatIsOut(t *testing.T) {
 
 func TestNewSlot_IsANameThatTheServerTakes(t *testing.T) {
 	for _, n := range []int{1, 54, 55, 56, 63} {
-		name := NewSlot(strings.Repeat("a", n))
+		name := NewSlotName(strings.Repeat("a", n))
 		require.NoError(t, slot.ValidateName(name))
 		require.True(t, strings.HasPrefix(name, strings.Repeat("a", min(n, 55))), name)
 		require.True(t, strings.HasSuffix(name, "_recover"), name)

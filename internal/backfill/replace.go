@@ -8,14 +8,14 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// NewSlot is the name that the new slot has until everything is published.
-func NewSlot(name string) string {
+// NewSlotName returns the name that the new slot has until everything is published.
+func NewSlotName(name string) string {
 	const suffix, longest = "_recover", 63
 	return name[:min(len(name), longest-len(suffix))] + suffix
 }
 
-// beginVisible is beginAsIs once all can be seen that had committed when a slot began, which may
-// be there already.
+// beginVisible waits until all is visible that had committed before now, and so before an existing
+// slot was made. Then it calls beginAsIs.
 func (r *Recovery) beginVisible(ctx context.Context) error {
 	xmax, err := slot.NextXID(ctx, r.conn)
 	if err != nil {
@@ -28,12 +28,12 @@ func (r *Recovery) beginVisible(ctx context.Context) error {
 	return r.beginAsIs(ctx)
 }
 
-// beginAsIs is beginNow behind the boundary of the slot, or else of the new one; without either
-// the transaction is the boundary.
+// beginAsIs is beginNow with the boundary of the slot, or else of the new slot. If there is
+// neither, the transaction is the boundary.
 func (r *Recovery) beginAsIs(ctx context.Context) error {
 	name, boundary := r.Need.Slot.Name, r.report.ConfirmedFlushLSN
 	if !r.usable {
-		status, err := slot.Get(ctx, r.conn, NewSlot(name))
+		status, err := slot.Get(ctx, r.conn, NewSlotName(name))
 		switch {
 		case errors.Is(err, slot.ErrNotFound), err == nil && status.Lost():
 			return r.beginNow(ctx, "", 0)
@@ -48,11 +48,11 @@ func (r *Recovery) beginAsIs(ctx context.Context) error {
 	return err
 }
 
-// beginAtNewSlot makes the new slot and reads the tables as they were at its boundary; or goes on
-// with the one that an attempt before this has made.
+// beginAtNewSlot makes the new slot and begins a transaction that sees the tables at its boundary.
+// If an earlier attempt has made the slot it calls beginVisible.
 func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 	cfg := r.Need.Slot
-	cfg.Name, cfg.Failover = NewSlot(cfg.Name), false // the copy of it may be one for failover
+	cfg.Name, cfg.Failover = NewSlotName(cfg.Name), false // only its copy has Failover
 	status, err := slot.Get(ctx, r.conn, cfg.Name)
 	switch {
 	case err == nil && !status.Lost():
@@ -76,18 +76,17 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.made = true
-	r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name,
+	r.created = true
+	r.parts.Say("slot %s created: it sends what is committed after %s", cfg.Name,
 		exported.ConsistentPoint)
 	if err := r.beginAt(ctx, exported); err != nil {
 		return r.interrupted(ctx, err)
 	}
-	r.report.ConsistentPoint = r.consistent
+	r.report.ConsistentPoint = r.boundary
 	return nil
 }
 
-// await tries until no transaction blocks it, and reports the blocking ones. Each try waits by
-// itself.
+// await repeats try while a transaction blocks it, and shows the blocking ones. try itself waits.
 func (r *Recovery) await(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -109,10 +108,10 @@ func (r *Recovery) replace(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := slot.Copy(ctx, r.Postgres, r.conn, NewSlot(cfg.Name), cfg); err != nil {
+	if err := slot.Copy(ctx, r.Postgres, r.conn, NewSlotName(cfg.Name), cfg); err != nil {
 		return err
 	}
-	if err := slot.Drop(ctx, r.conn, NewSlot(cfg.Name)); err != nil {
+	if err := slot.Drop(ctx, r.conn, NewSlotName(cfg.Name)); err != nil {
 		return err
 	}
 	r.report.Recreated = true
@@ -125,7 +124,7 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	if _, err := r.conn.Exec(ctx, "COMMIT"); err != nil { // the reading is over
 		return err
 	}
-	name := NewSlot(r.Need.Slot.Name)
+	name := NewSlotName(r.Need.Slot.Name)
 	spare, err := slot.Get(ctx, r.conn, name)
 	if errors.Is(err, slot.ErrNotFound) {
 		return nil
@@ -133,8 +132,8 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Only a slot at the position of its copy is surely that one: another may be a relay's, or, if
-	// the slot was made by hand, all that still has the logical messages in between.
+	// Only a spare slot at the position of its copy is surely unused. Another may be a relay's, or,
+	// if the usable slot was made by hand, the only one with the logical messages in between.
 	if slot.Verify(spare.Slot, r.conn.Config().Database) != nil ||
 		spare.ConfirmedFlushLSN != r.report.ConfirmedFlushLSN {
 		r.parts.Say("slot %s stays and keeps WAL. If an earlier attempt has left it behind, and no "+
@@ -148,11 +147,11 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	return nil
 }
 
-// interrupted reports what an attempt that ended with err leaves behind, and drops a slot that was
-// made for nothing.
+// interrupted drops the new slot of an attempt that has published nothing, or shows that the slot
+// stays. It returns err, with which the attempt ended.
 func (r *Recovery) interrupted(ctx context.Context, err error) error {
-	name := NewSlot(r.Need.Slot.Name)
-	if r.made && !r.begun {
+	name := NewSlotName(r.Need.Slot.Name)
+	if r.created && !r.publishing {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		_, rollbackErr := r.conn.Exec(ctx, "ROLLBACK")
@@ -161,9 +160,9 @@ func (r *Recovery) interrupted(ctx context.Context, err error) error {
 			return err
 		}
 	}
-	if r.made || r.begun && !r.usable && r.sel.closing() {
-		r.parts.Say("slot %s stays and keeps WAL, so that this can be repeated and nothing falls "+
-			"between; to give up: postrider slot drop %s --yes", name, name)
+	if r.created || r.publishing && !r.usable && r.sel.coversGap() {
+		r.parts.Say("slot %s stays and keeps WAL, so that this can be repeated without a "+
+			"gap; to give up: postrider slot drop %s --yes", name, name)
 	}
 	return err
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Report is what a Recovery has found, and done.
+// Report is what a Recovery has found and done.
 type Report struct {
 	Slot              string
 	State             string // usable, lost or missing, before anything was done
 	Reason            string // why it was lost; empty: not known
 	ConfirmedFlushLSN pglogrepl.LSN
 	CurrentLSN        pglogrepl.LSN
-	// what is committed after it comes by the slot; zero: there is none yet
+	// the slot sends what is committed after it; zero: there is no slot yet
 	ConsistentPoint pglogrepl.LSN
-	BySlot          int64 // rows of the tables that come by the slot
-	// of a plan: transactions that may have committed rows that are not visible yet, and not counted
+	BySlot          int64 // rows of the tables that the slot will send
+	// of a Plan: transactions that may have committed rows which are not visible, and so not counted
 	OpenTransactions []string
 	Tables           []TableReport
 	Topics           []TopicReport
@@ -28,23 +28,23 @@ type Report struct {
 	Refusal          error // why Publish would refuse; nil: it would not
 
 	refused error // of the first row that the router refuses
-	parked  int   // rows to be published that belong behind open dead letters of their keys
+	parked  int   // rows to be published that must follow open dead letters of their keys
 }
 
 // TableReport is what was found in one table.
 type TableReport struct {
 	Table       string `json:"table"`
 	Rows        int64  `json:"rows"`         // compared with the topics
-	Delivered   int64  `json:"delivered"`    // are there
-	DeadLetters int64  `json:"dead_letters"` // are in the dead-letter topic
-	NoMessage   int64  `json:"no_message"`   // are none by the configuration
+	Delivered   int64  `json:"delivered"`    // found in the topics
+	DeadLetters int64  `json:"dead_letters"` // found in the dead-letter topic
+	NoMessage   int64  `json:"no_message"`   // the configuration makes no message of them
 	Refused     int64  `json:"refused"`      // the router refuses them
-	Undelivered int64  `json:"undelivered"`  // are to be published, or were
+	Undelivered int64  `json:"undelivered"`  // to be published, or published
 	First       *Place `json:"first,omitempty"`
 	Last        *Place `json:"last,omitempty"`
 }
 
-// Place is a row for people: nothing of its content.
+// Place identifies a row to the user, without its content.
 type Place struct {
 	ID   string `json:"id"`
 	Time string `json:"time,omitempty"` // of its time column, as PostgreSQL prints it
@@ -54,12 +54,13 @@ type Place struct {
 type TopicReport struct {
 	Topic   string `json:"topic"`
 	Records int64  `json:"records"` // read
-	// none of its records was deleted by retention or compaction
+	// no record was deleted by retention or compaction
 	Whole       bool  `json:"whole"`
-	Undelivered int64 `json:"undelivered"` // messages that are to be published to it, or were
+	Undelivered int64 `json:"undelivered"` // to be published to it, or published
 }
 
-func (t *TableReport) undelivered(row routed, timeColumn string) {
+// addUndelivered counts a row that was not delivered.
+func (t *TableReport) addUndelivered(row routed, timeColumn string) {
 	_, id := row.origin()
 	place := &Place{ID: id}
 	i := slices.IndexFunc(row.table.Relation.Columns,
@@ -74,7 +75,7 @@ func (t *TableReport) undelivered(row routed, timeColumn string) {
 	t.Undelivered++
 }
 
-// Undelivered is how many rows are to be published, or were.
+// Undelivered returns how many rows are to be published, or were.
 func (r *Report) Undelivered() (n int64) {
 	for _, t := range r.Tables {
 		n += t.Undelivered
@@ -82,7 +83,7 @@ func (r *Report) Undelivered() (n int64) {
 	return n
 }
 
-// MarshalJSON has positions in PostgreSQL's text form, and leaves out what is not known.
+// MarshalJSON writes LSNs in PostgreSQL's text form, and omits unknown values.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	text := func(lsn pglogrepl.LSN) string {
 		if lsn == 0 {

@@ -14,20 +14,20 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// fetchSize is how many rows one FETCH asks for. They are taken from the socket one by one, so it
+// fetchSize is the number of rows of a FETCH. They are read from the socket one by one, so it
 // costs no memory.
 const fetchSize = 5000
 
-// Rows reads the rows of a table in their order, within a transaction of the caller's. It belongs
-// to one goroutine, and while it is open the connection has no other use.
+// Rows reads the rows of a table in their order, within a transaction of the caller. It is for one
+// goroutine, and uses the connection exclusively until Close.
 type Rows struct {
 	table  *TableReader
 	conn   *pgconn.PgConn
 	result *pgconn.MultiResultReader
-	left   int // rows that the FETCH under way may still bring
+	left   int // rows that the current FETCH may still return
 }
 
-// Row is one row that was in the table.
+// Row is one row of a table.
 type Row struct {
 	// one per Relation.Columns, in text format, as replication.Event has them; never written again
 	Values   [][]byte
@@ -38,15 +38,15 @@ type Row struct {
 // RowID distinguishes rows: a hash of table and unique columns.
 type RowID [16]byte
 
-// Rows starts to read after a position; nil: from the beginning.
+// Rows begins to read after a position; nil: at the beginning.
 func (c *TableReader) Rows(ctx context.Context, conn *pgx.Conn, after *Position) (*Rows, error) {
 	r := &Rows{table: c, conn: conn.PgConn()}
 	_, err := r.conn.Exec(ctx, "DECLARE postrider NO SCROLL CURSOR FOR "+c.sql(after)).ReadAll()
 	return r, postgres.Wrap(err, "read table %s", c.Name)
 }
 
-// Next returns the next row, or io.EOF after the last. ctx ends the connection when it ends, also
-// between two calls.
+// Next returns the next row, or io.EOF after the last. If ctx ends, also after Next has returned,
+// the connection is closed.
 func (r *Rows) Next(ctx context.Context) (*Row, error) {
 	for {
 		if r.result == nil {
@@ -73,7 +73,7 @@ func (r *Rows) Next(ctx context.Context) (*Row, error) {
 	}
 }
 
-// Close ends the reading, so that the next table can be read.
+// Close closes the cursor, so that the next table can be read.
 func (r *Rows) Close(ctx context.Context) error {
 	if r.result != nil {
 		_ = r.result.Close() // CLOSE returns the same error
@@ -116,7 +116,7 @@ func (r *Rows) row(raw [][]byte) *Row {
 
 func rowID(table uint32, unique [][]byte) RowID {
 	h := sha256.New()
-	_ = binary.Write(h, binary.BigEndian, table) // a hash takes everything
+	_ = binary.Write(h, binary.BigEndian, table) // a hash returns no error
 	for _, v := range unique {
 		_ = binary.Write(h, binary.BigEndian, uint64(len(v)))
 		h.Write(v)

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// SnapshotParts are what a Snapshot is made of.
+// SnapshotParts are the dependencies of a Snapshot.
 type SnapshotParts struct {
 	Parts
 	// OpenStore connects to where records are kept. The Snapshot closes it.
@@ -27,16 +27,16 @@ type SnapshotParts struct {
 type Snapshot struct {
 	cfg     Config
 	parts   SnapshotParts
-	settled bool // this process has seen that they have not, for the slot that is there
+	settled bool // an earlier Begin found that the existing slot needs no Copy
 }
 
-// NewSnapshot makes a Snapshot. It belongs to one goroutine.
+// NewSnapshot makes a Snapshot, which is for one goroutine.
 func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot {
 	return &Snapshot{cfg: cfg, parts: parts}
 }
 
 // Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot
-// if a snapshot is due and the configuration allows both. first: no session of this process has
+// if a snapshot is due and the configuration allows it. first: no session of this process has
 // streamed yet. Errors: replication.ErrSlotInUse if another process is copying,
 // replication.ErrSlotLost if the slot was lost and may not be replaced, slot.ErrNoSnapshot if the
 // configuration or the table has to be changed, or one of the database or the broker.
@@ -56,15 +56,15 @@ func (s *Snapshot) Begin(ctx context.Context, first bool) (*Copy, error) {
 
 func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, err error) {
 	name := s.parts.Need.Slot.Name
-	now, err := look(ctx, c.conn, name)
-	if err != nil || now.busy() || now.usable() && s.settled {
+	current, err := findSlot(ctx, c.conn, name)
+	if err != nil || current.busy() || current.usable() && s.settled {
 		return false, err
 	}
 	if err = c.takeLock(ctx); err != nil {
 		return false, err
 	}
-	// What was seen before the lock may have changed until it was there.
-	if now, err = look(ctx, c.conn, name); err != nil || now.busy() {
+	// The slot may have changed before the lock was taken.
+	if current, err = findSlot(ctx, c.conn, name); err != nil || current.busy() {
 		return false, err
 	}
 	system, err := systemID(ctx, s.parts.Postgres)
@@ -77,75 +77,76 @@ func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, er
 	if c.record, err = load(ctx, c.store, name); err != nil {
 		return false, err
 	}
-	what, err := s.decide(now, c.record, system, first)
+	action, err := s.decide(current, c.record, system, first)
 	if err != nil {
 		return false, err
 	}
-	s.settled = what == stream
-	switch what {
+	s.settled = action == stream
+	switch action {
 	case resume:
-		return true, s.resume(ctx, c, now.Slot)
+		return true, s.resume(ctx, c, current.Slot)
 	case create:
-		return true, s.create(ctx, c, now, system)
+		return true, s.create(ctx, c, current, system)
 	}
-	switch { // once: why nothing is copied
-	case !now.usable():
+	switch { // reports once why nothing is copied
+	case !current.usable():
 	case c.record != nil && c.record.Phase == Complete:
 		s.parts.Metrics.SnapshotCompleted.SetBool(true)
 	default:
-		s.parts.Log.Info().Str("slot", now.Name).Str("topic", s.cfg.Topic).
-			Msg("slot was there before, made by another program: rows already in the tables are not " +
+		s.parts.Log.Info().Str("slot", current.Name).Str("topic", s.cfg.Topic).
+			Msg("slot already exists, made by another program: rows already in the tables are not " +
 				"published")
 	}
 	return false, nil
 }
 
-// found is the slot as it is. A zero Slot does not exist.
-type found struct{ slot.Slot }
+// foundSlot is the slot on the server. A zero Slot: there is none.
+type foundSlot struct{ slot.Slot }
 
-func look(ctx context.Context, conn *pgx.Conn, name string) (found, error) {
+func findSlot(ctx context.Context, conn *pgx.Conn, name string) (foundSlot, error) {
 	status, err := slot.Get(ctx, conn, name)
 	if errors.Is(err, slot.ErrNotFound) {
-		return found{}, nil
+		return foundSlot{}, nil
 	}
-	return found{status.Slot}, err
+	return foundSlot{status.Slot}, err
 }
 
-func (f found) exists() bool { return f.Name != "" }
+func (f foundSlot) exists() bool { return f.Name != "" }
 
-func (f found) usable() bool { return f.exists() && !f.Lost() }
+func (f foundSlot) usable() bool { return f.exists() && !f.Lost() }
 
-// busy reports whether a session streams from it, or it is not finished. What that means is for
-// slot.Prepare to say.
-func (f found) busy() bool { return f.usable() && (f.Active || f.ConfirmedFlushLSN == 0) }
+// busy reports whether a session streams from the slot, or its creation is not finished.
+// slot.Prepare reports the reason.
+func (f foundSlot) busy() bool { return f.usable() && (f.Active || f.ConfirmedFlushLSN == 0) }
 
 type decision int
 
 const (
-	stream decision = iota // nothing to copy, or nothing that we may do about the slot
+	stream decision = iota // no copy is due, or slot.Prepare decides about the slot
 	resume
 	create
 )
 
-// decide is the table of what slot and record mean together.
-func (s *Snapshot) decide(now found, r *Record, system string, first bool) (decision, error) {
-	again := s.cfg.Mode == WhenNeeded
+// decide returns what to do for a slot and a record.
+func (s *Snapshot) decide(current foundSlot, r *Record, system string,
+	first bool) (decision, error) {
+	whenNeeded := s.cfg.Mode == WhenNeeded
 	switch {
-	case now.usable() && (r == nil || r.Phase == Complete):
+	case current.usable() && (r == nil || r.Phase == Complete):
 		return stream, nil
-	case r != nil && r.SystemID != system && (now.usable() || !again):
-		return 0, s.refuse(fmt.Sprintf("snapshot.topic %q remembers the slot on another server (system "+
-			"identifier %s, here it is %s): it was upgraded, restored or replaced", s.cfg.Topic,
+	case r != nil && r.SystemID != system && (current.usable() || !whenNeeded):
+		return 0, s.refuse(fmt.Sprintf("snapshot.topic %q has the slot of another server (system "+
+			"identifier %s, here it is %s): the server was upgraded, restored or replaced", s.cfg.Topic,
 			r.SystemID, system),
 			"to publish all rows that are in the tables here: without a slot of this name, "+
 				"snapshot.mode = \"when_needed\"; to publish none: snapshot.mode = \"no_data\"")
-	case now.usable():
-		return resume, s.sameSlot(now.Slot, r)
+	case current.usable():
+		return resume, s.checkSameSlot(current.Slot, r)
 	case !s.parts.Need.Slot.Create:
 		return stream, nil // slot.Prepare refuses
-	case again:
+	case whenNeeded:
 		return create, nil
-	case now.exists():
+	case current.exists():
 		return stream, nil // lost, which slot.Prepare reports
 	case !first, r != nil && r.Phase != Creating:
 		return 0, slot.Disappeared(s.parts.Need.Slot.Name, 0)
@@ -153,16 +154,15 @@ func (s *Snapshot) decide(now found, r *Record, system string, first bool) (deci
 	return create, nil
 }
 
-// sameSlot makes sure that the slot was neither advanced nor recreated since the snapshot was
-// begun.
-func (s *Snapshot) sameSlot(now slot.Slot, r *Record) error {
-	if r.Phase == Creating || r.ConsistentPoint == now.ConfirmedFlushLSN.String() {
+// checkSameSlot returns an error if the slot was advanced or recreated since the snapshot began.
+func (s *Snapshot) checkSameSlot(current slot.Slot, r *Record) error {
+	if r.Phase == Creating || r.ConsistentPoint == current.ConfirmedFlushLSN.String() {
 		return nil
 	}
 	return s.refuse(fmt.Sprintf("it was begun at %s and is not complete, but the slot is "+
 		"confirmed up to %s: another process streamed from it, or recreated it",
-		r.ConsistentPoint, now.ConfirmedFlushLSN),
-		"to publish all rows that are in the tables: postrider slot drop "+now.Name+
+		r.ConsistentPoint, current.ConfirmedFlushLSN),
+		"to publish all rows that are in the tables: postrider slot drop "+current.Name+
 			" --yes, then snapshot.mode = \"when_needed\"; to publish none of them: snapshot.mode = "+
 			"\"no_data\"")
 }
@@ -186,6 +186,7 @@ func systemID(ctx context.Context, pg postgres.Config) (string, error) {
 	return id.SystemID, postgres.Wrap(err, "identify system")
 }
 
+// describe describes the tables, and warns of those in random order.
 func (s *Snapshot) describe(ctx context.Context, c *Copy) error {
 	if err := c.source.describe(ctx); err != nil {
 		return err
@@ -194,36 +195,36 @@ func (s *Snapshot) describe(ctx context.Context, c *Copy) error {
 		if t.Order.Random {
 			s.parts.Log.Warn().Str("relation", t.Name).
 				Msg("rows already in the table are published in the order of an id that may be random, " +
-					"which says nothing about which row of a key came first: set snapshot.order_by to a " +
+					"which does not show which row of a key came first: set snapshot.order_by to a " +
 					"column with the time of the insert")
 		}
 	}
 	return nil
 }
 
-// create makes the slot and opens its snapshot on the Copy's connection.
-func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string) error {
+// create makes the slot and begins a transaction of the Copy in the exported snapshot.
+func (s *Snapshot) create(ctx context.Context, c *Copy, current foundSlot, system string) error {
 	if err := s.describe(ctx, c); err != nil {
 		return err
 	}
 	name := s.parts.Need.Slot.Name
-	if c.record != nil && c.record.Phase != Creating || now.exists() {
-		s.parts.Log.Error().Str("slot", name).Stringer("confirmed_flush_lsn", now.ConfirmedFlushLSN).
-			Str("reason", now.InvalidationReason).
+	if c.record != nil && c.record.Phase != Creating || current.exists() {
+		s.parts.Log.Error().Str("slot", name).Stringer("confirmed_flush_lsn", current.ConfirmedFlushLSN).
+			Str("reason", current.InvalidationReason).
 			Msg("slot was lost and is recreated, since snapshot.mode is when_needed: all rows that are " +
 				"in the tables are published, some for the second time, and rows that were deleted since " +
 				"they were committed are missing")
 	}
-	fresh := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{},
+	record := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{},
 		StartedAt: time.Now().UTC()}
 	if c.record != nil {
-		fresh.SavedAt = c.record.SavedAt
+		record.SavedAt = c.record.SavedAt
 	}
-	c.record = fresh
+	c.record = record
 	if err := c.record.save(ctx, c.store); err != nil {
 		return err
 	}
-	if now.exists() {
+	if current.exists() {
 		if err := slot.Drop(ctx, c.conn, name); err != nil {
 			return err
 		}
@@ -246,15 +247,15 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 	return c.record.save(ctx, c.store)
 }
 
-// resume prepares to go on where another process, or another session, ended.
-func (s *Snapshot) resume(ctx context.Context, c *Copy, now slot.Slot) error {
+// resume prepares the Copy to continue where an earlier one has ended.
+func (s *Snapshot) resume(ctx context.Context, c *Copy, current slot.Slot) error {
 	if err := s.describe(ctx, c); err != nil {
 		return err
 	}
 	for _, t := range c.tables {
 		if was := c.record.table(t).Order; was != t.Order.String() {
-			return s.refuse(fmt.Sprintf("table %s was being copied in the order of %s, which is %s now",
-				t.Name, was, t.Order),
+			return s.refuse(fmt.Sprintf("table %s was being copied in the order of %s, and its "+
+				"order is %s now", t.Name, was, t.Order),
 				fmt.Sprintf("undo that until the snapshot is complete: snapshot.order_by = %q", was))
 		}
 	}
@@ -266,8 +267,8 @@ func (s *Snapshot) resume(ctx context.Context, c *Copy, now slot.Slot) error {
 			}
 		}
 	}
-	c.consistent = now.ConfirmedFlushLSN
-	c.record.Phase, c.record.ConsistentPoint = Copying, c.consistent.String()
+	c.boundary = current.ConfirmedFlushLSN
+	c.record.Phase, c.record.ConsistentPoint = Copying, c.boundary.String()
 	if c.record.Topics == nil {
 		c.record.Topics = map[string]Offsets{}
 	}

@@ -12,15 +12,15 @@ import (
 
 func TestDecide_WhatSlotAndRecordMeanTogether(t *testing.T) {
 	const here, elsewhere = "1", "2"
-	usable := found{slot.Slot{Name: "s", WALStatus: "reserved", ConfirmedFlushLSN: 100}}
-	lost := found{slot.Slot{Name: "s", WALStatus: "lost", ConfirmedFlushLSN: 100}}
-	missing := found{}
+	usable := foundSlot{slot.Slot{Name: "s", WALStatus: "reserved", ConfirmedFlushLSN: 100}}
+	lost := foundSlot{slot.Slot{Name: "s", WALStatus: "lost", ConfirmedFlushLSN: 100}}
+	missing := foundSlot{}
 	record := func(p Phase, system string, at pglogrepl.LSN) *Record {
 		return &Record{SystemID: system, Phase: p, ConsistentPoint: at.String()}
 	}
 	for _, c := range []struct {
 		name     string
-		now      found
+		now      foundSlot
 		record   *Record
 		later    bool // not the first session
 		keep     bool // slot.create is false

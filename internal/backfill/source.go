@@ -18,26 +18,26 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Parts are what rows of the tables are read and published with.
+// Parts are the common dependencies of Snapshot and Recovery.
 type Parts struct {
 	Postgres    postgres.Config
 	Need        slot.Requirements
 	Replication replication.Config
-	// Keys returns the columns of a table that its order may depend on.
+	// Keys returns the columns of a table by which it may be sorted.
 	Keys   func(table string) KeyColumns
 	Limits Limits
 	Log    zerolog.Logger
 }
 
-// source reads the rows of the tables from before a boundary: those that come by the slot are left
-// out. It belongs to one goroutine.
+// source reads the rows of the tables from before a boundary, and not those that the slot sends.
+// It is for one goroutine.
 type source struct {
 	Parts
-	conn       *pgx.Conn  // in a transaction while rows are read
-	lock       *slot.Lock // nil: not taken
-	tables     []*TableReader
-	consistent pglogrepl.LSN      // the boundary
-	inserted   map[RowID]struct{} // visible rows from behind the boundary; nil: there are none
+	conn     *pgx.Conn  // in a transaction while rows are read
+	lock     *slot.Lock // nil: not taken
+	tables   []*TableReader
+	boundary pglogrepl.LSN      // of the rows that are read
+	inserted map[RowID]struct{} // visible rows from after the boundary; nil: there are none
 }
 
 func openSource(ctx context.Context, parts Parts) (*source, error) {
@@ -62,7 +62,7 @@ func (s *source) takeLock(ctx context.Context) (err error) {
 	return err
 }
 
-// describe reads the tables' descriptions, before anything is made.
+// describe verifies the publication and describes its tables. It changes nothing.
 func (s *source) describe(ctx context.Context) error {
 	p, err := slot.VerifyPublication(ctx, s.conn, s.Need.Publication, s.Need.Tables)
 	if err != nil {
@@ -78,42 +78,41 @@ func (s *source) describe(ctx context.Context) error {
 	return nil
 }
 
-// beginAt reads the tables as they were at the boundary of a new slot.
+// beginAt begins a transaction that sees the tables as they were at the boundary of a new slot.
 func (s *source) beginAt(ctx context.Context, e *Exported) error {
 	defer e.Close()
 	if err := e.Begin(ctx, s.conn); err != nil {
 		return err
 	}
-	s.consistent = e.ConsistentPoint
+	s.boundary = e.ConsistentPoint
 	return nil
 }
 
-// beginNow reads the tables as they are now, without what comes by a slot that is confirmed up to
-// a boundary; no name: there is no slot.
+// beginNow begins a transaction that sees the tables as they are now, and finds the rows that the
+// slot name will send, which is confirmed up to boundary. Empty name: there is no slot.
 func (s *source) beginNow(ctx context.Context, name string, boundary pglogrepl.LSN) error {
 	end, err := BeginNow(ctx, s.conn)
 	if err != nil {
 		return err
 	}
 	if name == "" {
-		s.consistent = end
+		s.boundary = end
 		return nil
 	}
-	s.consistent = boundary
+	s.boundary = boundary
 	s.inserted, err = Inserted(ctx, s.Postgres, s.conn, s.Replication, name, s.tables, end, s.Log)
 	return err
 }
 
-// routed is a row of a table with what the router made of it.
+// routed is a row of a table with the router's result.
 type routed struct {
 	*Row
 	table   *TableReader
-	message *sink.Message // nil: none, by the configuration, or refused
+	message *sink.Message // nil: the configuration makes none, or the row is refused
 	refusal error         // of the router
 }
 
-// next returns the next row from before the boundary, or io.EOF after the last. index numbers the
-// rows.
+// next returns the next row from before the boundary, io.EOF after the last. index is its number.
 func (s *source) next(ctx context.Context, rows *Rows, to *router.Router,
 	index int64) (routed, error) {
 	for {
@@ -121,20 +120,20 @@ func (s *source) next(ctx context.Context, rows *Rows, to *router.Router,
 		if err != nil {
 			return routed{}, err
 		}
-		if _, comes := s.inserted[row.ID]; comes {
+		if _, inserted := s.inserted[row.ID]; inserted {
 			continue
 		}
 		out := routed{Row: row, table: rows.table}
 		out.message, out.refusal = to.Route(&replication.Event{
-			Kind: replication.Insert, Relation: rows.table.Relation, Values: row.Values, LSN: s.consistent,
+			Kind: replication.Insert, Relation: rows.table.Relation, Values: row.Values, LSN: s.boundary,
 			Time:  time.Now(),
-			Index: uint32(index), //nolint:gosec // wraps after four billion rows; for error messages and a header
+			Index: uint32(index), //nolint:gosec // wraps after four billion rows; only informs
 		})
 		return out, nil
 	}
 }
 
-// origin is the relation and the id of a row; empty if it has no message and was not refused.
+// origin returns the relation and the id of a row; empty: it has no message and was not refused.
 func (r routed) origin() (relation, id string) {
 	if r.message != nil {
 		return r.message.Origin.Relation, r.message.Origin.EventID
@@ -145,20 +144,20 @@ func (r routed) origin() (relation, id string) {
 	return "", ""
 }
 
-// Exported is a new slot with the database as it was at the slot's boundary: the snapshot has what
-// had committed before ConsistentPoint, the slot delivers the rest.
+// Exported is a new slot with its exported snapshot: the snapshot has what had committed before
+// ConsistentPoint, and the slot sends the rest.
 type Exported struct {
 	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
 	snapshot        string        // for Begin
-	// Set by Begin, for AwaitCommitted: no transaction in the snapshot reaches Xmax or is one of
-	// Running, which are at most as many as sessions and prepared transactions.
+	// Set by Begin, for slot.AwaitCommitted: every transaction in the snapshot is below Xmax and not
+	// in Running, which has at most as many as there are sessions and prepared transactions.
 	Xmax    uint32
 	Running []uint32
 	conn    *pgconn.PgConn
 }
 
-// CreateExported makes a logical slot by a replication connection of its own, which keeps the
-// snapshot until Close. sql is for the reasons of a failure.
+// CreateExported makes a logical slot on a replication connection of its own, which keeps the
+// snapshot until Close. sql is for finding the cause of a failure.
 func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn,
 	cfg slot.Config) (*Exported, error) {
 	conn, err := postgres.ConnectReplication(ctx, pg)
@@ -173,8 +172,8 @@ func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn,
 	return e, nil
 }
 
-// Begin opens a transaction on conn that sees the snapshot, as soon as all that belongs to it can
-// be seen. After that the Exported may be closed.
+// Begin opens a transaction on conn that sees the snapshot, once all transactions of the snapshot
+// are visible. After that the Exported may be closed.
 func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 	err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+postgres.QuoteText(e.snapshot))
 	if err != nil {
@@ -188,7 +187,8 @@ func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // BeginNow opens a transaction on conn that sees the database as it is now, and returns a position
-// behind all of it. See AwaitCommitted for what had committed when a slot began.
+// after all that it sees. To see all that had committed when a slot was made, call
+// slot.AwaitCommitted before it.
 func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	if err := begin(ctx, conn, ""); err != nil {
 		return 0, err
@@ -206,8 +206,8 @@ func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	return endOfRecord(lsn, block, segment), nil
 }
 
-// endOfRecord is the end of the last record before the next insert position. At the start of a
-// page that is behind the page's header, where no record ends: an idle server never reaches it.
+// endOfRecord returns the end of the last record before an insert position, which at the start of
+// a page is after the page header: no record ends there, and an idle server never reaches it.
 func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
 	const shortHeader, longHeader = 24, 40
 	switch at := uint64(insert); {
@@ -219,9 +219,9 @@ func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
 	return insert
 }
 
-func begin(ctx context.Context, conn *pgx.Conn, more string) error {
+func begin(ctx context.Context, conn *pgx.Conn, then string) error {
 	_, err := conn.PgConn().Exec(ctx,
-		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+more).ReadAll()
+		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+then).ReadAll()
 	return postgres.Wrap(err, "begin to read the tables")
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// TableReader is a table whose rows are to be read, with the order in which they are.
+// TableReader reads the rows of a table in an order.
 type TableReader struct {
 	Name     string // schema.name, as configured
 	Relation *replication.Relation
@@ -24,16 +24,16 @@ type TableReader struct {
 
 	from   string // of the SELECT
 	filter string // of the publication; empty: none
-	order  *key   // nil: by the id alone
-	unique []key  // of a unique index, the id first: makes the order total
+	order  *key   // nil: by unique alone
+	unique []key  // of a unique index, the id first: make the order total
 }
 
 // InsteadNoData ends the advice of errors about a table that cannot be read for a snapshot.
 const InsteadNoData = "; or set snapshot.mode = \"no_data\""
 
-// NewTableReader describes a table of a publication without its partitions that are among tables,
-// those of which all rows are read. Errors: ErrNoSnapshot if its rows cannot be read in an order,
-// postgres.ErrPermission if they cannot be read at all.
+// NewTableReader describes a table of a publication. If it is partitioned, its partitions among
+// tables, which are read by themselves, are excluded. Errors: slot.ErrNoSnapshot if its rows
+// cannot be read in an order, postgres.ErrPermission if they cannot be read at all.
 func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []string,
 	keys KeyColumns) (*TableReader, error) {
 	rel, err := t.Relation(ctx, conn)
@@ -42,8 +42,8 @@ func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []
 	}
 	c := &TableReader{Name: t.Name, Relation: rel, from: slot.QuoteTable(t.Name), filter: t.RowFilter}
 	if t.Kind != "p" {
-		c.from = "ONLY " + c.from // rows of tables that inherit from it come under their own names
-	} else if err := c.leave(ctx, conn, tables); err != nil {
+		c.from = "ONLY " + c.from // rows of tables that inherit from it are streamed under their names
+	} else if err := c.excludePartitions(ctx, conn, tables); err != nil {
 		return nil, err
 	}
 	columns, err := readKeys(ctx, conn, t.OID)
@@ -59,19 +59,20 @@ func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []
 	return c, c.probe(ctx, conn)
 }
 
-// leave leaves out the partitions that belong to another of the tables.
-func (c *TableReader) leave(ctx context.Context, conn *pgx.Conn, tables []string) error {
-	below, err := slot.OIDs(ctx, conn, []string{c.Name})
+// excludePartitions excludes the partitions that belong to another of the tables.
+func (c *TableReader) excludePartitions(ctx context.Context, conn *pgx.Conn,
+	tables []string) error {
+	own, err := slot.OIDs(ctx, conn, []string{c.Name})
 	if err != nil {
 		return err
 	}
-	owner, err := slot.OIDs(ctx, conn, tables)
+	tableOf, err := slot.OIDs(ctx, conn, tables)
 	if err != nil {
 		return err
 	}
 	var others []string
-	for oid := range below {
-		if table, known := owner[oid]; known && table != c.Name {
+	for oid := range own {
+		if table, known := tableOf[oid]; known && table != c.Name {
 			others = append(others, strconv.FormatUint(uint64(oid), 10))
 		}
 	}
@@ -83,7 +84,7 @@ func (c *TableReader) leave(ctx context.Context, conn *pgx.Conn, tables []string
 	return nil
 }
 
-// probe has the server check rights and types, without reading a row.
+// probe makes the server check rights and types, without reading a row.
 func (c *TableReader) probe(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.PgConn().Exec(ctx, c.sql(nil)+" LIMIT 0").ReadAll()
 	switch postgres.SQLState(err) {
@@ -107,7 +108,7 @@ func (c *TableReader) refuse(problem, fix string) error {
 		Fix: fix}
 }
 
-// EstimateRows is what the planner expects, which takes the table's size on disk into account.
+// EstimateRows returns the planner's estimate, which considers the table's size on disk.
 func (c *TableReader) EstimateRows(ctx context.Context, conn *pgx.Conn) (int64, error) {
 	document, err := postgres.One[[]byte](ctx, conn, "EXPLAIN (FORMAT JSON) SELECT FROM "+c.from+
 		where(c.filter, ""), pgx.QueryExecModeSimpleProtocol)
@@ -122,7 +123,7 @@ func (c *TableReader) EstimateRows(ctx context.Context, conn *pgx.Conn) (int64, 
 	return int64(plans[0].Plan.Rows), postgres.Wrap(err, "estimate the rows of table %s", c.Name)
 }
 
-// sql reads all rows after a position: the relation's columns, then what the position consists of.
+// sql returns the SELECT of all rows after a position: the relation's columns, then the sort keys.
 func (c *TableReader) sql(after *Position) string {
 	var columns, sorted []string
 	for _, column := range c.Relation.Columns {
@@ -137,13 +138,13 @@ func (c *TableReader) sql(after *Position) string {
 	}
 	condition := ""
 	if after != nil {
-		condition = c.beyond(after)
+		condition = c.conditionAfter(after)
 	}
 	return "SELECT " + strings.Join(columns, ", ") + " FROM " + c.from + where(c.filter, condition) +
 		" ORDER BY " + strings.Join(sorted, ", ")
 }
 
-// keys are those that rows are sorted by. Only the first may have NULLs.
+// keys returns the sort keys. Only the first may have NULLs.
 func (c *TableReader) keys() []key {
 	if c.order == nil {
 		return c.unique
@@ -170,28 +171,26 @@ func where(filter, condition string) string {
 	return " WHERE " + and(filter, condition)
 }
 
-// Selection is which rows a Recovery looks for in the topics. Its zero value: all that the slot
-// cannot have delivered, as far as its catalog_xmin shows, else all.
+// Selection selects the rows that a Recovery looks for in the topics. The zero value selects all
+// that the lost slot may not have delivered by its catalog_xmin, or all if there is no lost slot.
 type Selection struct {
-	// FromXmin leaves out rows that were written by older transactions: with the catalog_xmin of a
-	// slot that was lost, none of those that it did not deliver.
+	// FromXmin excludes rows written by older transactions. Those older than the catalog_xmin of a
+	// lost slot were delivered.
 	FromXmin   uint32
 	Since      time.Time // of TimeColumn, inclusive
 	Until      time.Time // of TimeColumn, exclusive
 	TimeColumn string    // for Since and Until; empty: found
 	IDs        []string  // in text form
-	// Partial takes no account of records that the topics have lost: what is not in them is
-	// published.
+	// Partial publishes every row that is not in the topics, also if they have lost records.
 	Partial bool
-	// SkipRefused leaves out rows that the router refuses.
+	// SkipRefused skips rows that the router refuses.
 	SkipRefused bool
 }
 
-// closing reports whether all rows of the gap are selected, so that the slot can be recreated.
-func (s Selection) closing() bool { return len(s.IDs) == 0 && s.Until.IsZero() }
+// coversGap reports whether all rows of the gap are selected, so that the slot can be recreated.
+func (s Selection) coversGap() bool { return len(s.IDs) == 0 && s.Until.IsZero() }
 
-// Select is the table with only the rows of a Selection, which names the time column. c stays as
-// it is.
+// Select returns a copy of c that reads only the rows of a Selection with its TimeColumn set.
 func (c *TableReader) Select(s Selection) *TableReader {
 	var conditions []string
 	if c.filter != "" {
@@ -223,9 +222,9 @@ func quoteTime(t time.Time) string {
 	return "'" + t.UTC().Format("2006-01-02 15:04:05.999999Z07:00") + "'::pg_catalog.timestamptz"
 }
 
-// InWrittenOrder is the table in the order of the transactions that wrote the rows last, and of
-// the rows within one, if there is no better order. It is no order of commits: transactions that
-// write the same key at once can change places. It is of no use for Rows after a Position.
+// InWrittenOrder returns c if it has an order in time. Else it returns a copy in the order of the
+// transactions that wrote the rows last, and of the rows within one. That is not the commit order:
+// concurrent transactions that write a key can be swapped. Rows cannot resume in it.
 func (c *TableReader) InWrittenOrder() *TableReader {
 	if !c.Order.Random {
 		return c
@@ -236,30 +235,30 @@ func (c *TableReader) InWrittenOrder() *TableReader {
 	return &ordered
 }
 
-// TimeColumn finds the column with the time of a row's insert: wanted, or the one that rows are
-// ordered by, or created_at, or the only one with a time; empty: none. The error is about wanted.
+// TimeColumn returns the column with the time of a row's insert: wanted, or the one that rows are
+// ordered by, or created_at, or the only one with a time; empty: none. An error is about wanted.
 func (c *TableReader) TimeColumn(wanted string) (string, error) {
-	var all, moments []string
+	var all, timed []string
 	for _, column := range c.Relation.Columns {
 		all = append(all, column.Name)
 		if slot.HoldsTime(column) {
-			moments = append(moments, column.Name)
+			timed = append(timed, column.Name)
 		}
 	}
 	for _, name := range []string{wanted, c.Order.Column, "created_at"} {
 		switch {
-		case slices.Contains(moments, name):
+		case slices.Contains(timed, name):
 			return name, nil
 		case name != wanted || wanted == "":
 		case !slices.Contains(all, wanted):
 			return "", fmt.Errorf("table %s publishes no column %q", c.Name, wanted)
 		default:
-			return "", fmt.Errorf("column %q of table %s is of no type with a time: timestamptz, "+
-				"timestamp or date", wanted, c.Name)
+			return "", fmt.Errorf("column %q of table %s is not a timestamptz, timestamp or "+
+				"date", wanted, c.Name)
 		}
 	}
-	if len(moments) == 1 {
-		return moments[0], nil
+	if len(timed) == 1 {
+		return timed[0], nil
 	}
 	return "", nil
 }

@@ -101,7 +101,7 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 	r := i.run("recover", "--since", "1h", "--time-column", "payload")
 	require.NotZero(t, r.code)
 	require.Contains(t, r.stderr,
-		`column "payload" of table public.outbox is of no type with a time`)
+		`column "payload" of table public.outbox is not a timestamptz, timestamp or date`)
 
 	// Some rows of a gap do not make the slot.
 	some := i.recovers("--publish", "--yes", "--id", "5,8")
@@ -138,7 +138,7 @@ func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {
 	r := i.run("recover", "--publish", "--yes")
 	require.NotZero(t, r.code)
 	require.Contains(t, r.stderr, "dropped again: nothing was published")
-	_, err := slot.Get(t.Context(), i.conn, backfill.NewSlot(i.db.Name))
+	_, err := slot.Get(t.Context(), i.conn, backfill.NewSlotName(i.db.Name))
 	require.ErrorIs(t, err, slot.ErrNotFound)
 	require.EqualValues(t, 3, i.recovers("--publish", "--yes", "--skip-refused").Published)
 }

@@ -78,7 +78,7 @@ func TestRecover_FindsWhatWasRedriven(t *testing.T) {
 func TestRecover_DropsTheSecondSlotOfAnInterruptedAttempt(t *testing.T) {
 	i, broker := newLossy(t)
 	i.deliver(broker, 1, 2, 3)
-	spare := backfill.NewSlot(i.db.Name)
+	spare := backfill.NewSlotName(i.db.Name)
 	i.exec("SELECT pg_create_logical_replication_slot('" + spare + "', 'pgoutput')")
 	i.exec("SELECT pg_copy_logical_replication_slot('" + spare + "', '" + i.db.Name + "')")
 	defer i.exec("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE " +
@@ -149,7 +149,7 @@ func TestAudit_CountsNoLetterOfAnotherDatabase(t *testing.T) {
 func TestRecover_DropsNoSlotOfAnotherDatabase(t *testing.T) {
 	i, broker := newLossy(t)
 	i.deliver(broker, 1, 2, 3)
-	spare := backfill.NewSlot(i.db.Name)
+	spare := backfill.NewSlotName(i.db.Name)
 	config := i.conn.Config().Copy()
 	config.Database = "postgres"
 	other, err := pgx.ConnectConfig(t.Context(), config)

@@ -286,7 +286,7 @@ func (c *copied) killedWithout(kills int, what string) {
 	}
 	r = c.run(c.t)
 	stop()
-	require.NotNil(c.t, r.Logged("snapshot resumed; rows that were inserted since it began come by the slot, those that were published already are left out"))
+	require.NotNil(c.t, r.Logged("snapshot resumed; it skips rows inserted since it began, which the slot sends, and rows already published"))
 	c.requireExact(r, 3_000)
 	r.Stop(c.t)
 }
@@ -302,7 +302,7 @@ func TestSnapshot_StopsOnSIGTERMAndGoesOn(t *testing.T) {
 		reached, streams = c.copiedBeyond(r, reached)
 		require.False(t, streams)
 		r.Stop(t)
-		require.NotNil(t, r.Logged("snapshot interrupted; it goes on with the next start"))
+		require.NotNil(t, r.Logged("snapshot interrupted; it resumes at the next start"))
 	}
 	r := c.run(t)
 	c.requireExact(r, 20_000)

@@ -16,45 +16,44 @@ import (
 )
 
 const (
-	// waking is how long the client waits with a batch that no flush completes (flush.go): the
-	// first of a topic, whose leader it has to look up, and one that is repeated.
-	waking = 2 * time.Millisecond
-	// unknownRetries is how often brokers may say that they do not have a topic which was there,
-	// before its messages fail: about half a minute.
+	// clientLinger is how long the client waits with a batch that no flush completes (flush.go):
+	// the first of a topic, whose leader it has to look up, and one that is repeated.
+	clientLinger = 2 * time.Millisecond
+	// unknownRetries is how often brokers may report a topic that existed as unknown before its
+	// messages fail: for about half a minute.
 	unknownRetries = 30
-	// firstRetry is shorter than retry_backoff: a broker that still writes the markers of the last
-	// transaction refuses the next one for some milliseconds.
+	// firstRetry is shorter than retry_backoff: while a broker writes the markers of a transaction,
+	// for some milliseconds, it refuses the next one.
 	firstRetry = 2 * time.Millisecond
-	// transactionLinger lets a transaction that is published before its end fill its batches. A
-	// commit does not wait for it.
+	// transactionLinger lets batches fill while a transaction is still coming. A commit does not
+	// wait for it.
 	transactionLinger = 5 * time.Millisecond
-	// bufferedBytes is what the client holds before it makes us wait.
+	// bufferedBytes is how much the client buffers before Produce blocks.
 	bufferedBytes = 32 << 20
 )
 
-// idempotent are the options of the at-least-once sink: never loses, never reorders, gives up
-// late. hook is called for each record.
+// idempotent returns the options of the at-least-once sink. hook is called for each record.
 func idempotent(c *kafka.Config, partitioner kgo.Partitioner, hook kgo.Hook) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.UnknownTopicRetries(unknownRetries),
-		// it would go on under another identity, as if nothing had happened
+		// else it goes on with another producer id
 		kgo.StopProducerOnDataLossDetected(),
 		kgo.RecordPartitioner(partitioner),
 		kgo.WithHooks(hook, requests{c.Requested}),
-		kgo.ProducerLinger(waking),
+		kgo.ProducerLinger(clientLinger),
 		kgo.ProducerBatchMaxBytes(c.LargestBatch()),
-		// what is in flight is bounded in front of us, by the relay
+		// the relay limits what is in flight
 		kgo.MaxBufferedRecords(math.MaxInt32),
 	}
 }
 
-// transactional are the options of a transactional producer.
+// transactional returns the options of a transactional producer.
 func transactional(c *kafka.Config, id string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RetryBackoffFn(c.Backoff(firstRetry)),
 		kgo.RetryTimeoutFn(func(key int16) time.Duration {
 			if kmsg.Key(key) == kmsg.EndTxn {
-				// what has become of an unanswered commit, only a new producer finds out
+				// only a new producer can find out the outcome of an unanswered commit
 				return time.Nanosecond
 			}
 			return c.RetryTimeout(key)
@@ -70,8 +69,8 @@ func transactional(c *kafka.Config, id string) []kgo.Opt {
 	}
 }
 
-// single are the options of a producer of records that are waited for one by one.
-func single(c *kafka.Config) []kgo.Opt {
+// synchronous returns the options of a producer whose callers wait for each record.
+func synchronous(c *kafka.Config) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.ProducerLinger(0),
 		kgo.ProducerBatchMaxBytes(c.LargestBatch()),
@@ -79,12 +78,12 @@ func single(c *kafka.Config) []kgo.Opt {
 	}
 }
 
-var errNoProducerID = errors.New("the broker gives no producer id, without which it would write " +
-	"a request that is repeated twice, or behind others; " +
-	"that takes Kafka 0.11 or later, and a sink.kafka.version that is not below it")
+var errNoProducerID = errors.New("the broker assigned no producer id, so it could write a " +
+	"repeated request twice or out of order; " +
+	"Kafka 0.11 or later is required, and sink.kafka.version not below it")
 
-// identify requests the identity of a client. Where there is none, the client would go on without.
-func identify(ctx context.Context, client *kafka.Client) error {
+// requestProducerID requests the producer id of a client, which would also produce without one.
+func requestProducerID(ctx context.Context, client *kafka.Client) error {
 	id, _, err := client.ProducerID(ctx)
 	if err == nil && id < 0 {
 		return errNoProducerID
@@ -92,8 +91,8 @@ func identify(ctx context.Context, client *kafka.Client) error {
 	return err
 }
 
-// producerIdentity is what the broker knows a producer by. All records of a transaction, and its
-// end, must have the same: the client makes itself a new one after some errors.
+// producerIdentity is the id and epoch of a producer. All records of a transaction, and its end,
+// must have the same one: after some errors the client requests another.
 type producerIdentity struct {
 	id    int64
 	epoch int16
@@ -107,7 +106,7 @@ func identityOf(r *kgo.Record) producerIdentity {
 var errProducerChanged = errors.New("the producer's identity changed within a transaction: the " +
 	"broker has aborted the first part of it")
 
-// commit ends a transaction that writer has written, if the client is still writer.
+// commit commits a transaction whose records have the identity writer, if the client still has it.
 func commit(ctx context.Context, client *kafka.Client, writer producerIdentity) error {
 	id, epoch, err := client.ProducerID(ctx)
 	if err != nil {
@@ -126,8 +125,8 @@ func abort(ctx context.Context, client *kafka.Client) error {
 	return client.EndTransaction(ctx, kgo.TryAbort)
 }
 
-// translate is kafka.Translate for records, which fail with the context of the sink when it has
-// ended.
+// translate is kafka.Translate for errors of records, for which context.Canceled means that the
+// sink has ended.
 func translate(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%w: %w", sink.ErrClosed, err)
@@ -135,12 +134,12 @@ func translate(err error) error {
 	return kafka.Translate(err)
 }
 
-// explain is translate, with what to do about errors that only transactions have.
+// explain translates err, and adds advice on errors that only transactions have.
 func explain(c *kafka.Config, err error, id string) error {
 	return c.ExplainTransactional(translate(err), id)
 }
 
-// warn logs settings that are not safe, in each session.
+// warn logs unsafe settings.
 func warn(c *kafka.Config, log zerolog.Logger) {
 	if c.TLS.InsecureSkipVerify {
 		log.Warn().Str("reason", "sink.kafka.tls.insecure_skip_verify is true").
@@ -153,8 +152,7 @@ func warn(c *kafka.Config, log zerolog.Logger) {
 	}
 }
 
-// requests is a hook of the client that reports each produce request. Requests are what a broker
-// pays for.
+// requests is a hook of the client that reports the size of each produce request.
 type requests struct{ requested func(bytes int) }
 
 var _ kgo.HookBrokerWrite = requests{}

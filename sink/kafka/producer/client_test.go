@@ -49,7 +49,7 @@ func TestClient_IsIdempotent(t *testing.T) {
 			cfg.Compression, cfg.MaxMessageBytes = compression, limit
 			require.NoError(t, cfg.Validate())
 			for name, options := range map[string][]kgo.Opt{
-				"of the sink": idempotent(&cfg, placed{}, &Sink{}), "of single records": single(&cfg),
+				"of the sink": idempotent(&cfg, presetPartitioner{}, &Sink{}), "of single records": synchronous(&cfg),
 				"of transactions": transactional(&cfg, "id"),
 			} {
 				d := kafka.NewDialer(&cfg)

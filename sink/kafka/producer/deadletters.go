@@ -15,36 +15,36 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// DeadLetters reads and writes the dead-letter topic. Its methods are for one goroutine, but for
-// Close. After an Append that its context interrupted it must be closed.
+// DeadLetters reads and writes the dead-letter topic. Its methods but Close are for one goroutine.
+// After an Append whose context ended it must be closed.
 type DeadLetters struct {
-	cfg           kafka.Config
-	log           zerolog.Logger
-	topic         string
-	transactional string // id of the transactions of Append; empty: none
-	dialer        *kafka.Dialer
-	reader        *topicreader.Reader
-	topics        topics
-	limit         int
+	cfg             kafka.Config
+	log             zerolog.Logger
+	topic           string
+	transactionalID string // of Append; empty: it uses no transactions
+	dialer          *kafka.Dialer
+	reader          *topicreader.Reader
+	topics          topics
+	limit           int
 
 	mu     sync.Mutex
 	client *kafka.Client // replaced after a failure
 
 	next         map[int32]int64                 // offset to read, by partition
 	transactions topicreader.Transactions[int64] // offsets
-	committed    []deadLetterPlace               // not handed over yet
-	got          topicreader.Fetched             // the last answer to Get
+	committed    []deadLetterOffset              // for deliverCommitted
+	fetched      topicreader.Fetched             // by the last Get
 }
 
-// deadLetterPlace is where a dead letter is whose transaction was committed behind it.
-type deadLetterPlace struct {
+// deadLetterOffset is the place of a dead letter that was read before its transaction's commit.
+type deadLetterOffset struct {
 	partition int32
 	offset    int64
 }
 
-// OpenDeadLetters connects and ensures the topic, which it creates if sink.kafka.topics.create
-// allows that. With the id of transactions, Append publishes to any topic in one transaction, and
-// every other producer with that id is shut out, now. Errors are those of kafka.Connect.
+// OpenDeadLetters connects, and creates the topic if it is missing and sink.kafka.topics.create
+// allows that. With a transactional id, Append publishes in one transaction, and OpenDeadLetters
+// fences every other producer with that id. Errors are those of kafka.Connect.
 func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 	log zerolog.Logger) (*DeadLetters, error) {
 	if err := cfg.Validate(); err != nil {
@@ -54,10 +54,10 @@ func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 	if err != nil {
 		return nil, err
 	}
-	d := &DeadLetters{cfg: cfg, log: log, topic: topic, transactional: id, next: map[int32]int64{}}
+	d := &DeadLetters{cfg: cfg, log: log, topic: topic, transactionalID: id, next: map[int32]int64{}}
 	d.dialer = kafka.NewDialer(&d.cfg)
-	d.topics = topics{taking: context.Background(), known: map[string]int32{}}
-	if err = d.begin(ctx); err == nil {
+	d.topics = topics{acceptCtx: context.Background(), known: map[string]int32{}}
+	if err = d.connect(ctx); err == nil {
 		d.client.AskFirst(alive)
 		d.limit, err = d.client.EnsureDeadLetters(ctx, topic, log)
 	}
@@ -68,12 +68,12 @@ func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 	return d, nil
 }
 
-// begin makes the client. With transactions it shuts out every other producer with the id, and has
-// what that left open aborted.
-func (d *DeadLetters) begin(ctx context.Context) error {
-	options := single(&d.cfg)
-	if d.transactional != "" {
-		options = transactional(&d.cfg, d.transactional)
+// connect makes the client, in place of a failed one. With a transactional id it fences all other
+// producers that have it, whose open transaction Kafka aborts.
+func (d *DeadLetters) connect(ctx context.Context) error {
+	options := synchronous(&d.cfg)
+	if d.transactionalID != "" {
+		options = transactional(&d.cfg, d.transactionalID)
 	}
 	client, err := d.cfg.NewClient(d.dialer, d.log, options...)
 	if err != nil {
@@ -87,22 +87,21 @@ func (d *DeadLetters) begin(ctx context.Context) error {
 		former.Client.Close()
 	}
 	d.reader, d.topics.client = topicreader.New(client, false), client
-	if d.transactional == "" {
+	if d.transactionalID == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.DeliveryTimeout)
 	defer cancel()
-	if err := identify(ctx, client); err != nil {
+	if err := requestProducerID(ctx, client); err != nil {
 		return d.explain(ctx, err)
 	}
 	return nil
 }
 
-// Limit is the largest record that the topic takes, in bytes.
+// Limit returns the size limit for records of the topic, in bytes.
 func (d *DeadLetters) Limit() int { return d.limit }
 
-// Close ends the connections. It may be called from any goroutine, and ends a call that is under
-// way.
+// Close ends the connections and a call under way. It may be called from any goroutine.
 func (d *DeadLetters) Close() {
 	d.dialer.Cut(sink.ErrClosed)
 	d.mu.Lock()
@@ -113,12 +112,12 @@ func (d *DeadLetters) Close() {
 }
 
 func (d *DeadLetters) explain(ctx context.Context, err error) error {
-	return explain(&d.cfg, kafka.Failed(ctx, err), d.transactional)
+	return explain(&d.cfg, kafka.Failed(ctx, err), d.transactionalID)
 }
 
-// Append writes messages, to whatever topics, and returns when they are durable. With transactions
-// readers of committed records see all or none; else a part may be written when it fails. An error
-// is a *sink.MessageError if one message is the reason, by its Origin.
+// Append writes messages to their topics and returns when they are durable. With a transactional
+// id readers of committed records see all or none, without one a failed Append may write a part.
+// An error is a *sink.MessageError if one message is the reason.
 func (d *DeadLetters) Append(ctx context.Context, ms []*sink.Message) error {
 	if len(ms) == 0 {
 		return nil
@@ -135,15 +134,15 @@ func (d *DeadLetters) Append(ctx context.Context, ms []*sink.Message) error {
 	}
 	switch {
 	case err != nil:
-	case d.transactional != "":
-		err = d.appendTogether(ctx, records, ms)
+	case d.transactionalID != "":
+		err = d.appendInTransaction(ctx, records, ms)
 	default:
-		if err = d.firstRefused(ctx, records, ms, produceSync(ctx, d.client, records...)); err != nil {
-			err = errors.Join(err, d.begin(ctx)) // one that has failed does not go on with its sequence
+		if err = d.firstError(ctx, records, ms, produceSync(ctx, d.client, records...)); err != nil {
+			err = errors.Join(err, d.connect(ctx)) // a failed client has lost its sequence numbers
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("write %d records, to topic %q and where they belong: %w", len(ms), d.topic,
+		return fmt.Errorf("write %d records to topic %q and to their own topics: %w", len(ms), d.topic,
 			err)
 	}
 	return nil
@@ -155,7 +154,7 @@ func (d *DeadLetters) admit(ctx context.Context, m *sink.Message) error {
 		err = fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d",
 			sink.ErrTooLarge, size, d.cfg.MaxMessageBytes)
 	} else {
-		err = d.topics.ensure(ctx, m.Topic) // the client would wait for a topic that is not there
+		err = d.topics.ensure(ctx, m.Topic) // the client would wait for a missing topic
 	}
 	if err != nil {
 		return untaken(m, err)
@@ -163,18 +162,18 @@ func (d *DeadLetters) admit(ctx context.Context, m *sink.Message) error {
 	return nil
 }
 
-func (d *DeadLetters) appendTogether(ctx context.Context, records []*kgo.Record,
+func (d *DeadLetters) appendInTransaction(ctx context.Context, records []*kgo.Record,
 	ms []*sink.Message) error {
 	if err := d.client.BeginTransaction(); err != nil {
 		return d.explain(ctx, err)
 	}
-	err := d.firstRefused(ctx, records, ms, produceSync(ctx, d.client, records...))
+	err := d.firstError(ctx, records, ms, produceSync(ctx, d.client, records...))
 	if err == nil {
 		err = d.commit(ctx, records)
 	}
 	if err != nil {
-		if ended := abort(ctx, d.client); ended != nil { // the next to begin makes the broker abort it
-			return errors.Join(err, d.begin(ctx))
+		if abortErr := abort(ctx, d.client); abortErr != nil { // connect makes the broker abort it
+			return errors.Join(err, d.connect(ctx))
 		}
 	}
 	return err
@@ -186,31 +185,32 @@ func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {
 		return errProducerChanged
 	}
 	if err := commit(ctx, d.client, writer); err != nil {
-		return fmt.Errorf("commit, which is written or not: %w", d.explain(ctx, err))
+		return fmt.Errorf("commit, with unknown outcome: %w", d.explain(ctx, err))
 	}
 	return nil
 }
 
-// firstRefused is the reason why a batch failed, and not what followed from it. Results are in any
-// order.
-func (d *DeadLetters) firstRefused(ctx context.Context, records []*kgo.Record, ms []*sink.Message,
+// firstError returns the first error that is a broker's verdict about a message, else the first
+// error, with its message; nil: all were written. results are in any order.
+func (d *DeadLetters) firstError(ctx context.Context, records []*kgo.Record, ms []*sink.Message,
 	results kgo.ProduceResults) error {
-	of := map[*kgo.Record]error{}
+	errs := map[*kgo.Record]error{}
 	for _, result := range results {
 		if result.Err != nil {
-			of[result.Record] = d.explain(ctx, result.Err)
+			errs[result.Record] = d.explain(ctx, result.Err)
 		}
 	}
-	refused := func(only func(error) bool) int {
-		return slices.IndexFunc(records, func(r *kgo.Record) bool { return of[r] != nil && only(of[r]) })
+	index := func(is func(error) bool) int {
+		return slices.IndexFunc(records,
+			func(r *kgo.Record) bool { return errs[r] != nil && is(errs[r]) })
 	}
-	first := refused(kafka.IsVerdict)
+	first := index(kafka.IsVerdict)
 	if first < 0 {
-		first = refused(func(error) bool { return true })
+		first = index(func(error) bool { return true })
 	}
 	if first < 0 {
 		return nil
 	}
 	return &sink.MessageError{Topic: ms[first].Topic, Origin: ms[first].Origin,
-		Err: of[records[first]]}
+		Err: errs[records[first]]}
 }

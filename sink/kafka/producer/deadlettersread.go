@@ -13,12 +13,12 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// deadLetterBytes is what one request asks for; a larger batch comes as a whole.
+// deadLetterBytes is the size of a fetch request. A larger batch is returned whole.
 const deadLetterBytes = 4 << 20
 
-// Read hands over the records from the end of the last Read, until every partition was read to the
-// end that it had at first. If there are none it waits up to wait for some. Records of a transaction
-// come when it is committed; records behind an open one come before that.
+// Read calls each with the records since the last Read, up to the end that each partition has at
+// first. If there are none it waits for some, up to wait. Records of a transaction are delivered
+// when it is committed. An open transaction does not delay the records after it.
 func (d *DeadLetters) Read(ctx context.Context, wait time.Duration,
 	each func(m *sink.Message, offset int64)) error {
 	if err := d.read(ctx, wait, each); err != nil {
@@ -33,13 +33,13 @@ func (d *DeadLetters) read(ctx context.Context, wait time.Duration,
 	if err != nil {
 		return err
 	}
-	left := map[int32]int64{} // partitions that are not at their ends, and where they are read
+	left := map[int32]int64{} // next offsets of the partitions that are not read to their ends
 	for p := range n {
 		left[p] = d.next[p]
 	}
-	ends, handed := map[int32]int64{}, false
-	hand := func(m *sink.Message, offset int64) { handed = true; each(m, offset) }
-	if err := d.handCommitted(ctx, hand); err != nil { // what an error left behind
+	ends, delivered := map[int32]int64{}, false
+	deliver := func(m *sink.Message, offset int64) { delivered = true; each(m, offset) }
+	if err := d.deliverCommitted(ctx, deliver); err != nil { // the rest after an error
 		return err
 	}
 	for stall := kafka.NewStall(d.cfg.DeliveryTimeout); len(left) > 0; {
@@ -48,13 +48,13 @@ func (d *DeadLetters) read(ctx context.Context, wait time.Duration,
 			return err
 		}
 		wait = 0
-		moved := false
+		advanced := false
 		for _, a := range answers {
 			if _, known := ends[a.Partition]; !known && a.End >= 0 {
-				ends[a.Partition], moved = a.End, true
+				ends[a.Partition], advanced = a.End, true
 			}
-			moved = moved || a.Next > d.next[a.Partition]
-			if err := d.take(ctx, a, hand); err != nil {
+			advanced = advanced || a.Next > d.next[a.Partition]
+			if err := d.take(ctx, a, deliver); err != nil {
 				return err
 			}
 			left[a.Partition] = a.Next
@@ -62,17 +62,17 @@ func (d *DeadLetters) read(ctx context.Context, wait time.Duration,
 				delete(left, a.Partition)
 			}
 		}
-		if err := stall.Look(ctx, moved); err != nil {
+		if err := stall.Look(ctx, advanced); err != nil {
 			return err
 		}
 	}
-	if !handed {
+	if !delivered {
 		return kafka.Pause(ctx, kafka.ReadPause)
 	}
 	return nil
 }
 
-// take hands over what a partition has that is decided.
+// take delivers the records of an answer that are committed or of no transaction.
 func (d *DeadLetters) take(ctx context.Context, a topicreader.Fetched,
 	each func(m *sink.Message, offset int64)) error {
 	for _, r := range a.Records {
@@ -81,10 +81,10 @@ func (d *DeadLetters) take(ctx context.Context, a topicreader.Fetched,
 			if offset == r.Offset {
 				each(topicreader.Message(r), offset)
 			} else {
-				d.committed = append(d.committed, deadLetterPlace{a.Partition, offset})
+				d.committed = append(d.committed, deadLetterOffset{a.Partition, offset})
 			}
 		}
-		if err := d.handCommitted(ctx, each); err != nil {
+		if err := d.deliverCommitted(ctx, each); err != nil {
 			return err
 		}
 	}
@@ -92,9 +92,9 @@ func (d *DeadLetters) take(ctx context.Context, a topicreader.Fetched,
 	return nil
 }
 
-// handCommitted reads the records of transactions that were committed again, and hands them over.
-// After an error it goes on where it was.
-func (d *DeadLetters) handCommitted(ctx context.Context,
+// deliverCommitted reads the records in committed again and delivers them. After an error the next
+// call continues.
+func (d *DeadLetters) deliverCommitted(ctx context.Context,
 	each func(m *sink.Message, offset int64)) error {
 	for len(d.committed) > 0 {
 		at := d.committed[0]
@@ -102,7 +102,7 @@ func (d *DeadLetters) handCommitted(ctx context.Context,
 		if err != nil {
 			return err
 		}
-		if m != nil { // else it was deleted meanwhile
+		if m != nil { // not deleted meanwhile
 			each(m, at.offset)
 		}
 		d.committed = d.committed[1:]
@@ -110,10 +110,10 @@ func (d *DeadLetters) handCommitted(ctx context.Context,
 	return nil
 }
 
-// Get reads one record again; nil if it was deleted.
+// Get reads one record, or returns nil if it was deleted.
 func (d *DeadLetters) Get(ctx context.Context, partition int32,
 	offset int64) (*sink.Message, error) {
-	if m, covered := d.find(partition, offset); covered {
+	if m, ok := d.find(partition, offset); ok {
 		return m, nil
 	}
 	answers, err := d.reader.Fetch(ctx, d.topic, map[int32]int64{partition: offset}, deadLetterBytes,
@@ -122,16 +122,16 @@ func (d *DeadLetters) Get(ctx context.Context, partition int32,
 		return nil, fmt.Errorf("read offset %d of partition %d of topic %q: %w", offset, partition,
 			d.topic, err)
 	}
-	d.got = answers[0]
+	d.fetched = answers[0]
 	m, _ := d.find(partition, offset)
 	return m, nil
 }
 
-// find returns a record that Get has read; nil if there is none at that offset. covered: it would
-// be among them.
-func (d *DeadLetters) find(partition int32, offset int64) (m *sink.Message, covered bool) {
-	rs := d.got.Records
-	if len(rs) == 0 || d.got.Partition != partition || offset < rs[0].Offset || offset >= d.got.Next {
+// find looks for a record in the last answer to Get. It returns nil and true if the answer covers
+// the offset and has no record there.
+func (d *DeadLetters) find(partition int32, offset int64) (m *sink.Message, ok bool) {
+	f, rs := &d.fetched, d.fetched.Records
+	if len(rs) == 0 || f.Partition != partition || offset < rs[0].Offset || offset >= f.Next {
 		return nil, false
 	}
 	at, found := slices.BinarySearchFunc(rs, offset,

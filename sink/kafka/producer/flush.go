@@ -6,23 +6,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// flush is what goes to the client at once: at most one batch of each partition.
+// flush is a set of records that go to the client together: at most one batch of each partition.
 type flush struct {
-	records  []*record
-	producer []*kgo.Record // the same
+	records []*record
+	kgo     []*kgo.Record // of records
 }
 
 func (f *flush) add(next *record) {
 	f.records = append(f.records, next)
-	f.producer = append(f.producer, &next.producer)
+	f.kgo = append(f.kgo, &next.kgo)
 }
 
-// trySend gives what waits to the client if it is due, else it sets the timer. Publish, an
-// acknowledgement, and the timer, with expired, call it.
+// trySend hands the ready queues to the client if a flush is due, else it sets the timer. expired:
+// the timer calls it; else Publish or an acknowledgement does.
 func (s *Sink) trySend(expired bool) {
 	s.queues.mu.Lock()
 	defer s.queues.mu.Unlock()
-	if s.queues.messages == 0 || s.queues.shut || s.stopped() {
+	if s.queues.messages == 0 || s.queues.closed || s.stopped() {
 		return
 	}
 	now := time.Now()
@@ -31,22 +31,23 @@ func (s *Sink) trySend(expired bool) {
 		return
 	}
 	messages, bytes := s.queues.messages, s.queues.bytes
-	if due := s.pace.due(now, messages, bytes, s.queues.out.Load() == 0); !expired && !due.IsZero() {
+	due := s.pace.due(now, messages, bytes, s.queues.inClient.Load() == 0)
+	if !expired && !due.IsZero() {
 		s.setTimer(now, due)
 		return
 	}
 	s.pace.sent(now, messages, bytes)
 	for len(s.queues.ready) > 0 {
 		f := &flush{}
-		if n := len(s.idle); n > 0 {
-			f, s.idle = s.idle[n-1], s.idle[:n-1]
+		if n := len(s.freeFlushes); n > 0 {
+			f, s.freeFlushes = s.freeFlushes[n-1], s.freeFlushes[:n-1]
 		}
 		s.queues.next(f, now)
-		s.flushes.Add(1) // before shut, as seen under the lock
-		// ends when all of it is reported, at the latest with the client; Close waits for flushes
+		s.flushes.Add(1) // the queues are open, so Close does not wait for flushes yet
+		// ends when all its records are reported, at the latest when the client is closed
 		go s.produce(f)
 	}
-	if len(s.queues.newTopics) == 0 {
+	if len(s.queues.newTopicQueues) == 0 {
 		s.timerAt = time.Time{}
 		s.timer.Stop()
 	}
@@ -56,8 +57,8 @@ func (s *Sink) trySend(expired bool) {
 	}
 }
 
-// setTimer makes the timer expire when something is due, unless it does earlier; zero: nothing is.
-// The caller holds the lock of the queues.
+// setTimer makes the timer expire at due, unless it expires earlier or due is zero. The caller
+// holds queues.mu.
 func (s *Sink) setTimer(now, due time.Time) {
 	if !due.IsZero() && (s.timerAt.IsZero() || due.Before(s.timerAt)) {
 		s.timerAt = due
@@ -65,7 +66,7 @@ func (s *Sink) setTimer(now, due time.Time) {
 	}
 }
 
-// expire is called by the timer.
+// expire is the function of the timer.
 func (s *Sink) expire() {
 	s.queues.mu.Lock()
 	s.timerAt = time.Time{}
@@ -73,22 +74,22 @@ func (s *Sink) expire() {
 	s.trySend(true)
 }
 
-// produce gives a flush to the client and takes its records back when they are all reported. With
-// ProduceSync the client sends when it has the last record, at once.
+// produce hands a flush to the client, and frees its records when all are reported. The client
+// sends at once after the last record of a ProduceSync.
 func (s *Sink) produce(f *flush) {
 	defer s.flushes.Done()
-	s.client.ProduceSync(s.life, f.producer...)
-	s.records.giveBack(f.records)
+	s.client.ProduceSync(s.requestCtx, f.kgo...)
+	s.pool.put(f.records)
 	clear(f.records)
-	clear(f.producer)
-	f.records, f.producer = f.records[:0], f.producer[:0]
+	clear(f.kgo)
+	f.records, f.kgo = f.records[:0], f.kgo[:0]
 	s.queues.mu.Lock()
-	s.idle = append(s.idle, f)
+	s.freeFlushes = append(s.freeFlushes, f)
 	s.queues.mu.Unlock()
 }
 
-// OnProduceRecordUnbuffered is called for each record once, when it is acknowledged or given up.
-// One goroutine of the client at a time calls it, in the order of each partition.
+// OnProduceRecordUnbuffered is called once for each record, when it is acknowledged or has failed,
+// by one goroutine of the client at a time and in the order of each partition.
 func (s *Sink) OnProduceRecordUnbuffered(p *kgo.Record, err error) {
 	r := p.Context.(*record)
 	m := r.message

@@ -7,31 +7,30 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// stickyBytes is how much goes to one partition before the next is chosen for messages without a
-// key: Java's batch.size.
+// stickyBytes is how much without a key goes to one partition before another is chosen: Java's
+// batch.size.
 const stickyBytes = 16 << 10
 
 // placement chooses the partitions of one topic as Java's producer does: the explicit one, else
-// by murmur2 of the key, else a random one that is kept for a batch's worth. For the publisher
-// only.
+// by murmur2 of the key, else a random one for each stickyBytes. Only Publish uses it.
 type placement struct {
-	partitions atomic.Int32               // as many as there are, as far as the client has them
-	led        func(partition int32) bool // has it a leader?
+	partitions atomic.Int32 // their number in the client's metadata
+	hasLeader  func(partition int32) bool
 	sticky     int32
 	left       int // bytes until another sticky partition is chosen
 }
 
-// byKey hashes keys; it keeps nothing.
+// byKey hashes keys. It has no state.
 var byKey = kgo.StickyKeyPartitioner(nil).ForTopic("")
 
-// KeyHash is the hash of a key's bytes by which it is placed: its partition is the remainder by
-// the number of partitions.
+// KeyHash returns the hash of a key. The key's partition is the hash modulo the number of
+// partitions.
 func KeyHash(key []byte) int64 {
 	return int64(byKey.Partition(&kgo.Record{Key: key}, 1<<31))
 }
 
-// partition of a record that takes so many bytes. explicit is negative if there is none. A nil key
-// is none; an empty one is a key.
+// partition returns the partition of a record of size bytes. A negative explicit is none, and so
+// is a nil key; an empty key is one.
 func (p *placement) partition(r *kgo.Record, explicit int32, size int) int32 {
 	if explicit >= 0 {
 		return explicit
@@ -42,8 +41,8 @@ func (p *placement) partition(r *kgo.Record, explicit int32, size int) int32 {
 	}
 	if p.left <= 0 || p.sticky >= n {
 		p.sticky, p.left = rand.Int32N(n), stickyBytes
-		for range n { // the next that can be written to, if there is one
-			if p.led(p.sticky) {
+		for range n { // the next with a leader, if there is one
+			if p.hasLeader(p.sticky) {
 				break
 			}
 			p.sticky = (p.sticky + 1) % n
@@ -53,25 +52,25 @@ func (p *placement) partition(r *kgo.Record, explicit int32, size int) int32 {
 	return p.sticky
 }
 
-// placed is the partitioner of a client whose records have their partition. It passes on the number
-// of partitions.
-type placed struct{ queues *queues }
+// presetPartitioner is the partitioner of a client whose records have their partition already. It
+// stores the number of partitions.
+type presetPartitioner struct{ queues *queues }
 
-func (p placed) ForTopic(topic string) kgo.TopicPartitioner {
-	return placedTopic{p.queues.topic(topic)}
+func (p presetPartitioner) ForTopic(topic string) kgo.TopicPartitioner {
+	return presetTopicPartitioner{p.queues.topic(topic)}
 }
 
-type placedTopic struct{ topic *topicQueues }
+type presetTopicPartitioner struct{ topic *topicQueues }
 
-// RequiresConsistency makes the client count all partitions, those without a leader too.
-func (placedTopic) RequiresConsistency(*kgo.Record) bool { return true }
+// RequiresConsistency makes the client count also the partitions without a leader.
+func (presetTopicPartitioner) RequiresConsistency(*kgo.Record) bool { return true }
 
-func (p placedTopic) Partition(r *kgo.Record, partitions int) int {
+func (p presetTopicPartitioner) Partition(r *kgo.Record, partitions int) int {
 	p.topic.partitions.Store(int32(partitions)) //nolint:gosec // Kafka counts them in 32 bits
 	return int(r.Partition)
 }
 
-// javaPartitioner is the same for a client that chooses the partitions itself.
+// javaPartitioner chooses partitions as placement does, within the client.
 type javaPartitioner struct{ byKey kgo.Partitioner }
 
 func (p javaPartitioner) ForTopic(topic string) kgo.TopicPartitioner {
@@ -80,13 +79,13 @@ func (p javaPartitioner) ForTopic(topic string) kgo.TopicPartitioner {
 
 type javaTopicPartitioner struct{ kgo.TopicPartitioner }
 
-// RequiresConsistency reports whether the record must go to its partition even when that has no
-// leader just now.
+// RequiresConsistency reports whether the record must go to its partition even while that has no
+// leader.
 func (p *javaTopicPartitioner) RequiresConsistency(r *kgo.Record) bool {
 	return r.Partition >= 0 || p.TopicPartitioner.RequiresConsistency(r)
 }
 
-// Partition may return one that does not exist; the client then refuses the record.
+// Partition may return a partition that does not exist; the client then refuses the record.
 func (p *javaTopicPartitioner) Partition(r *kgo.Record, partitions int) int {
 	if r.Partition >= 0 {
 		return int(r.Partition)
@@ -94,7 +93,7 @@ func (p *javaTopicPartitioner) Partition(r *kgo.Record, partitions int) int {
 	return p.TopicPartitioner.Partition(r, partitions)
 }
 
-// OnNewBatch ends the stay at a partition of records without a key.
+// OnNewBatch lets records without a key change to another partition.
 func (p *javaTopicPartitioner) OnNewBatch() {
 	if sticky, ok := p.TopicPartitioner.(kgo.TopicPartitionerOnNewBatch); ok {
 		sticky.OnNewBatch()

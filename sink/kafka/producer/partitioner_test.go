@@ -56,7 +56,7 @@ func place(partitions int32, m *sink.Message) int32 {
 // are placed before that, with what the last question said.
 func TestPartitioner_PlacesKeysInPartitionsThatWereAdded(t *testing.T) {
 	ls := &queues{topics: map[string]*topicQueues{}}
-	client := placed{ls}.ForTopic("orders")
+	client := presetPartitioner{ls}.ForTopic("orders")
 	m := &sink.Message{Topic: "orders", Key: []byte("10711fa5"), Partition: sink.ByKey}
 	r := kafkaRecord(m)
 	for partitions, want := range map[int]int32{3: 2, 6: 5, 12: 11} { // as Java does
@@ -82,7 +82,7 @@ func TestPartitioner_CountsPartitionsWithoutALeader(t *testing.T) {
 	record := func(key string, partition int32) *kgo.Record {
 		return kafkaRecord(&sink.Message{Topic: "orders", Key: []byte(key), Partition: partition})
 	}
-	chosen := placed{&queues{topics: map[string]*topicQueues{}}}.ForTopic("orders")
+	chosen := presetPartitioner{&queues{topics: map[string]*topicQueues{}}}.ForTopic("orders")
 	choosing := javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders")
 	for _, r := range []*kgo.Record{record("10711fa5", sink.ByKey), record("10711fa5", 0),
 		record("10711fa5", 1)} {
@@ -99,7 +99,7 @@ func TestPartitioner_CountsPartitionsWithoutALeader(t *testing.T) {
 
 func TestPartitioner_KeepsAPartitionForKeylessMessagesForAWhile(t *testing.T) {
 	leaderless := int32(-1)
-	q := &placement{led: func(partition int32) bool { return partition != leaderless }}
+	q := &placement{hasLeader: func(partition int32) bool { return partition != leaderless }}
 	q.partitions.Store(6)
 	m := &sink.Message{Value: make([]byte, 1000), Partition: sink.ByKey}
 	const n = 2000

@@ -21,24 +21,24 @@ import (
 // storedPosition is the value of a record in relay.position_topic; its key is positionKey.
 type storedPosition struct {
 	LSN        string    `json:"lsn"`         // commit end, in PostgreSQL's text form
-	CommitTime time.Time `json:"commit_time"` // of the newest transaction
+	CommitTime time.Time `json:"commit_time"` // of the last transaction
 	Timeline   int32     `json:"timeline"`
 	SystemID   string    `json:"system_id"`
 	Database   string    `json:"database"`
 	Slot       string    `json:"slot"`
-	Events     string    `json:"events,omitempty"` // which ones the server sent
+	Events     string    `json:"events,omitempty"` // sink.Source.Events
 }
 
-// positionKey names a source whatever its timeline: a failover goes on with the record of the old
-// primary, whose timeline says so.
+// positionKey returns the key of a source, without its timeline: after a failover the relay finds
+// the record of the old primary, and its timeline in it.
 func positionKey(s sink.Source) string { return s.SystemID + "/" + s.Database + "/" + s.Slot }
 
 func encodePosition(p sink.Position) []byte {
-	of := p.Source
-	value, err := json.Marshal(storedPosition{p.LSN.String(), p.CommitTime.UTC(), of.Timeline,
-		of.SystemID, of.Database, of.Slot, of.Events})
+	s := p.Source
+	value, err := json.Marshal(storedPosition{p.LSN.String(), p.CommitTime.UTC(), s.Timeline,
+		s.SystemID, s.Database, s.Slot, s.Events})
 	if err != nil {
-		panic(err) // strings and numbers only; the year of a commit is PostgreSQL's
+		panic(err) // only strings, numbers and a time of PostgreSQL: none can fail
 	}
 	return value
 }
@@ -55,8 +55,8 @@ func decodePosition(value []byte) (sink.Position, error) {
 	return sink.Position{Source: source, LSN: lsn, CommitTime: v.CommitTime}, nil
 }
 
-// ReadPosition returns what exactly_once has stored for a source, or the zero Position. It shuts
-// out no relay. Errors are those of kafka.Connect, or sink.ErrUnknownTopic.
+// ReadPosition returns the position that exactly_once has stored for a source; zero: none. It
+// fences no relay. Errors are those of kafka.Connect, or sink.ErrUnknownTopic.
 func ReadPosition(ctx context.Context, cfg kafka.Config, topic string,
 	source sink.Source) (sink.Position, error) {
 	client, err := kafka.Connect(ctx, cfg, zerolog.Nop())
@@ -74,22 +74,22 @@ func ReadPosition(ctx context.Context, cfg kafka.Config, topic string,
 	return found.of(topic, source)
 }
 
-// onlyPartition is the one partition of a compacted topic that is used.
+// onlyPartition is the partition that is used of a compacted topic.
 const onlyPartition = 0
 
-// positions are the newest values of each key in a topic.
+// positions has the newest value of each key in a topic.
 type positions struct {
 	committed    map[string][]byte
 	transactions topicreader.Transactions[*kgo.Record]
 }
 
-// readPositions reads the topic to its end, also behind the open transaction of another relay.
+// readPositions reads the topic to its end, also past the open transactions of other relays.
 func readPositions(ctx context.Context, client *kafka.Client, topic string) (positions, error) {
 	found := positions{committed: map[string][]byte{}}
 	reader := topicreader.New(client, false)
 	ends, err := reader.Ends(ctx, topic)
 	if err == nil && len(ends[topic]) == 0 {
-		err = notThere(topic)
+		err = inconsistentTopic(topic)
 	}
 	if err != nil {
 		return found, err
@@ -98,15 +98,14 @@ func readPositions(ctx context.Context, client *kafka.Client, topic string) (pos
 	return found, reader.Scan(ctx, all, 0, found.add)
 }
 
-// notThere is the error for a topic of the relay's own that existed: without it the relay would
-// begin as if nothing was stored.
-func notThere(topic string) error {
+// inconsistentTopic returns the error for a topic that existed a moment ago. Without it the relay
+// would begin as if nothing was stored.
+func inconsistentTopic(topic string) error {
 	return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable,
 		topic)
 }
 
-// add takes a record. The relay writes in transactions; an operator may write without, with the
-// tools of Kafka.
+// add adds a record, of a transaction or not: an operator may write without, with Kafka's tools.
 func (f *positions) add(r *kgo.Record) error {
 	for _, decided := range f.transactions.Add(r, r) {
 		f.committed[string(decided.Key)] = decided.Value
@@ -114,26 +113,28 @@ func (f *positions) add(r *kgo.Record) error {
 	return nil
 }
 
+// of returns the committed position of a source, or the zero Position.
 func (f *positions) of(topic string, source sink.Source) (sink.Position, error) {
 	value := f.committed[positionKey(source)]
 	if value == nil {
-		return sink.Position{}, nil // or a tombstone
+		return sink.Position{}, nil // none, or a tombstone
 	}
 	p, err := decodePosition(value)
 	if err != nil {
 		return sink.Position{}, kafka.Advise(fmt.Errorf("position of %s in topic %q cannot be read: %w",
 			positionKey(source), topic, err),
-			"see what stands there: kafka-console-consumer.sh --topic %s --from-beginning --property "+
+			"look at the record: kafka-console-consumer.sh --topic %s --from-beginning --property "+
 				"print.key=true", topic)
 	}
 	return p, nil
 }
 
 var errOpenTransaction = errors.New("a transaction of this relay is still open in it, though " +
-	"its producer has been shut out")
+	"its producer was fenced")
 
-// settled is of, when no other producer of the source can be there any more.
-func (f *positions) settled(topic string, source sink.Source) (sink.Position, error) {
+// ofFenced is of, after every other producer of the source was fenced: an open transaction of the
+// source is an error.
+func (f *positions) ofFenced(topic string, source sink.Source) (sink.Position, error) {
 	for _, open := range f.transactions.Open {
 		for _, r := range open {
 			if string(r.Key) == positionKey(source) {
@@ -144,8 +145,8 @@ func (f *positions) settled(topic string, source sink.Source) (sink.Position, er
 	return f.of(topic, source)
 }
 
-// relatives are the keys of the same database and slot on other systems.
-func (f *positions) relatives(source sink.Source) []string {
+// otherSystems returns the keys of the same database and slot on other systems.
+func (f *positions) otherSystems(source sink.Source) []string {
 	var keys []string
 	for key := range f.committed {
 		if strings.HasSuffix(key, "/"+source.Database+"/"+source.Slot) && key != positionKey(source) {

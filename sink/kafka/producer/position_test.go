@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// Once the former producer of a source is shut out, none of its transactions is open. If one is,
+// Once the former producer of a source is fenced, none of its transactions is open. If one is,
 // what it will be is not known, and the position before it is not where to go on.
 func TestPositions_AreSettledOnlyWithoutAnOpenTransactionOfTheSource(t *testing.T) {
 	other := someSource
@@ -27,11 +27,11 @@ func TestPositions_AreSettledOnlyWithoutAnOpenTransactionOfTheSource(t *testing.
 	found.transactions.Open = map[topicreader.Writer][]*kgo.Record{
 		{Producer: 1}: {{Key: []byte(positionKey(other)), Value: theirs}},
 	}
-	p, err := found.settled("positions", someSource)
+	p, err := found.ofFenced("positions", someSource)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, p.LSN)
 	found.transactions.Open[topicreader.Writer{Producer: 2}] = []*kgo.Record{{Key: []byte(positionKey(someSource)), Value: ours}}
-	_, err = found.settled("positions", someSource)
+	_, err = found.ofFenced("positions", someSource)
 	require.ErrorIs(t, err, errOpenTransaction)
 }
 

@@ -12,20 +12,20 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// Progress keeps one record for each key in a compacted topic, and reads what was published to
-// others: the memory of a snapshot. It is for one goroutine. A Save whose context ends closes it.
+// Progress stores the progress of a snapshot, one record for each key of a compacted topic, and
+// reads other topics. It is for one goroutine. A Save whose context ends closes it.
 type Progress struct {
 	topic  string
 	client *kafka.Client
 	reader *topicreader.Reader
-	known  map[string]int // partitions of each topic, when it was first asked for
+	known  map[string]int // number of partitions of each topic, at its first lookup
 }
 
 // OpenProgress connects, and creates the topic if there is none. Errors are those of
 // kafka.Connect.
 func OpenProgress(ctx context.Context, cfg kafka.Config, topic string,
 	log zerolog.Logger) (*Progress, error) {
-	options := append(single(&cfg),
+	options := append(synchronous(&cfg),
 		kgo.ProducerBatchMaxBytes(cfg.LargestRequest()-sizeMargin),
 		kgo.ProducerBatchCompression(kgo.GzipCompression())) // offsets of many partitions, in text
 	client, err := kafka.Connect(ctx, cfg, log, options...)
@@ -39,7 +39,7 @@ func OpenProgress(ctx context.Context, cfg kafka.Config, topic string,
 	return &Progress{topic, client, topicreader.New(client, false), map[string]int{}}, nil
 }
 
-// Load hands over the values of a key in the order of their offsets, an empty one for a tombstone.
+// Load calls each with the values of a key in the order of their offsets; empty: a tombstone.
 func (p *Progress) Load(ctx context.Context, key string, each func(value []byte)) error {
 	err := p.Read(ctx, p.topic, []int64{0}, func(m *sink.Message) {
 		if string(m.Key) == key {
@@ -47,7 +47,7 @@ func (p *Progress) Load(ctx context.Context, key string, each func(value []byte)
 		}
 	})
 	if err == nil && p.known[p.topic] == 0 {
-		err = notThere(p.topic)
+		err = inconsistentTopic(p.topic)
 	}
 	if err != nil {
 		return fmt.Errorf("read the progress of the snapshot: %w", err)
@@ -65,8 +65,8 @@ func (p *Progress) Save(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// produceSync returns when all records are durable or have failed. When ctx ends before that, or
-// delivery_timeout, it closes the client: what is at a broker cannot be taken back otherwise.
+// produceSync returns when all records are durable or have failed. If ctx or delivery_timeout ends
+// before that it closes the client: records in flight cannot be canceled otherwise.
 func produceSync(ctx context.Context, client *kafka.Client,
 	records ...*kgo.Record) kgo.ProduceResults {
 	ctx, cancel := context.WithTimeout(ctx, client.Config.DeliveryTimeout)
@@ -79,8 +79,8 @@ func produceSync(ctx context.Context, client *kafka.Client,
 	return results
 }
 
-// Ends returns the end offset of each partition of each topic. A topic that does not exist has
-// none.
+// Ends returns the end offsets of the partitions of each topic: none if it does not exist. It
+// omits partitions that were added after the first lookup: Read reads those from their beginning.
 func (p *Progress) Ends(ctx context.Context, topics []string) (map[string][]int64, error) {
 	ends, err := p.reader.Ends(ctx, topics...)
 	for topic, found := range ends {
@@ -88,14 +88,13 @@ func (p *Progress) Ends(ctx context.Context, topics []string) (map[string][]int6
 		if !known && len(found) > 0 {
 			n, p.known[topic] = len(found), len(found)
 		}
-		// those that are added later are read from their beginnings
 		ends[topic] = found[:min(n, len(found))]
 	}
 	return ends, err
 }
 
-// Read gives every record of a topic from an offset per partition, else from its beginning, up to
-// the ends as they are now, but for deleted ones.
+// Read calls each with every record of a topic, from the offset of its partition in from, or the
+// beginning if there is none, up to the current ends.
 func (p *Progress) Read(ctx context.Context, topic string, from []int64,
 	each func(*sink.Message)) error {
 	ends, err := p.Ends(ctx, []string{topic})

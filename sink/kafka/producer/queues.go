@@ -9,63 +9,63 @@ import (
 )
 
 const (
-	// forgetful is the time without an acknowledgement after which the leader may have forgotten
-	// the producer: after producer.id.expiration.ms, by the timestamps of records
+	// producerExpiry is the time without an acknowledgement after which the leader may have expired
+	// the producer id: it compares producer.id.expiration.ms with timestamps of records
 	// (docs/decisions/0016).
-	forgetful = time.Minute
-	// flushPartitions bounds a flush: the client compares each record's partition with all of it.
+	producerExpiry = time.Minute
+	// flushPartitions limits a flush: the client compares each record's partition with all others.
 	flushPartitions = 64
-	// perTopic, times the number of topics, spaces new topics, unless as many are new: the client
-	// asks for all topics again whenever it gets a new one.
-	perTopic = time.Millisecond
-	// What may wait here; the relay's own limits are lower by default. One message more is always
-	// taken.
-	waitingMessages = 100_000
-	waitingBytes    = 64 << 20
+	// newTopicDelay, times the number of topics, is the time between additions of new topics, unless
+	// as many are new: the client requests all metadata again for each addition.
+	newTopicDelay = time.Millisecond
+	// maxMessages and maxBytes are the limits of all queues. The last message accepted may exceed
+	// them. The relay's own limits are lower by default.
+	maxMessages = 100_000
+	maxBytes    = 64 << 20
 )
 
-// queues holds what was published and is not with the client yet, by partition. The client never
-// has more than one batch of a partition. That makes a failure safe: nothing behind it could be
-// written, and nothing follows, since the queue stays closed until every message of the batch is
-// reported. So it does not matter how the client numbers what it repeats. The price is one round
-// trip per batch and partition; other partitions of the broker do not wait for it.
+// queues holds the records that the client does not have yet, by partition. The client never has
+// more than one batch of a partition, and gets the next one when each of its messages is reported.
+// So when a batch fails no later message of the partition is written, however the client numbers
+// repeated batches. The cost is one round trip per batch and partition; partitions do not wait for
+// each other.
 type queues struct {
 	limit int // bytes of a batch of several records
 
-	mu          sync.Mutex
-	newTopics   []*partitionQueue // like ready, of topics that the client has no metadata of yet
-	newTopicsAt time.Time         // when it may ask for them
-	prefetched  int               // topics that it has metadata of
-	topics      map[string]*topicQueues
-	ready       []*partitionQueue // something waits in them, and the client has nothing of them
-	messages    int               // in queues that are ready or of new topics
-	bytes       int
-	waiting     int // messages in all queues
-	held        int // bytes in all queues
-	shut        bool
+	mu             sync.Mutex
+	ready          []*partitionQueue // not empty, and the client has no record of them
+	newTopicQueues []*partitionQueue // the same, but the client has no metadata of their topics
+	newTopicsAt    time.Time         // when they may become ready
+	prefetched     int               // topics that the client has metadata of
+	topics         map[string]*topicQueues
+	messages       int // in ready and newTopicQueues
+	bytes          int // the same
+	allMessages    int // in all queues
+	allBytes       int
+	closed         bool
 
-	out atomic.Int64 // messages with the client
+	inClient atomic.Int64 // messages
 }
 
-// topicQueues are the queues of one topic, made when they are used first.
+// topicQueues are the queues of one topic, each made on first use.
 type topicQueues struct {
 	placement
-	prefetched bool              // the client has its metadata, or asks for them
+	prefetched bool              // the client has its metadata, or requests them
 	queues     []*partitionQueue // by partition; nil: not used yet
 }
 
-// partitionQueue is one partition.
+// partitionQueue is the queue of one partition.
 type partitionQueue struct {
 	topic       *topicQueues
-	first, last *record // what waits
+	first, last *record // a linked list
 	messages    int
 	bytes       int
-	queued      bool         // is in queues.ready
-	out         atomic.Int32 // messages with the client
-	lastAck     time.Time    // when the client was last through with something; zero: never
+	queued      bool         // in queues.ready or queues.newTopicQueues
+	inClient    atomic.Int32 // messages
+	lastAck     time.Time    // when the client last reported a whole batch; zero: never
 }
 
-// topic returns the queues of a topic.
+// topic returns the queues of a topic, which it makes on first use.
 func (qs *queues) topic(name string) *topicQueues {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -88,14 +88,14 @@ func (t *topicQueues) queue(partition int32) *partitionQueue {
 	return t.queues[partition]
 }
 
-// add puts records at the ends of their queues. False: they are shut, and nothing was taken. The
-// caller holds mu.
+// add appends records to their queues, or returns false if the queues are closed. The caller
+// holds mu.
 func (qs *queues) add(rs []*record) bool {
-	if qs.shut {
+	if qs.closed {
 		return false
 	}
 	for _, r := range rs {
-		q := r.topic.queue(r.producer.Partition)
+		q := r.topic.queue(r.kgo.Partition)
 		r.queue = q
 		if q.first == nil {
 			q.first = r
@@ -105,8 +105,8 @@ func (qs *queues) add(rs []*record) bool {
 		q.last = r
 		q.messages++
 		q.bytes += r.size
-		qs.waiting++
-		qs.held += r.size
+		qs.allMessages++
+		qs.allBytes += r.size
 		if q.queued {
 			qs.messages++
 			qs.bytes += r.size
@@ -117,10 +117,10 @@ func (qs *queues) add(rs []*record) bool {
 	return true
 }
 
-// makeReady puts a queue in line if something waits in it and the client has nothing of it. The
-// caller holds mu.
+// makeReady adds a queue to ready or newTopicQueues, if it has records and the client has none of
+// it. The caller holds mu.
 func (qs *queues) makeReady(q *partitionQueue) {
-	if q.queued || q.first == nil || q.out.Load() > 0 {
+	if q.queued || q.first == nil || q.inClient.Load() > 0 {
 		return
 	}
 	q.queued = true
@@ -129,37 +129,37 @@ func (qs *queues) makeReady(q *partitionQueue) {
 	if q.topic.prefetched {
 		qs.ready = append(qs.ready, q)
 	} else {
-		qs.newTopics = append(qs.newTopics, q)
+		qs.newTopicQueues = append(qs.newTopicQueues, q)
 	}
 }
 
-// prefetchTopics makes the queues of new topics ready, or returns when it is time for that. The
+// prefetchTopics makes the queues of new topics ready, or returns when they may become ready. The
 // caller holds mu.
 func (qs *queues) prefetchTopics(now time.Time) (later time.Time) {
-	if len(qs.newTopics) == 0 {
+	if len(qs.newTopicQueues) == 0 {
 		return time.Time{}
 	}
-	if qs.newTopicsAt.After(now) && len(qs.newTopics) < qs.prefetched {
+	if qs.newTopicsAt.After(now) && len(qs.newTopicQueues) < qs.prefetched {
 		return qs.newTopicsAt
 	}
-	for _, q := range qs.newTopics {
+	for _, q := range qs.newTopicQueues {
 		if !q.topic.prefetched {
 			q.topic.prefetched = true
 			qs.prefetched++
 		}
 	}
-	qs.ready = append(qs.ready, qs.newTopics...)
-	clear(qs.newTopics)
-	qs.newTopics = qs.newTopics[:0]
-	qs.newTopicsAt = now.Add(min(time.Duration(qs.prefetched)*perTopic, 3*time.Second))
+	qs.ready = append(qs.ready, qs.newTopicQueues...)
+	clear(qs.newTopicQueues)
+	qs.newTopicQueues = qs.newTopicQueues[:0]
+	qs.newTopicsAt = now.Add(min(time.Duration(qs.prefetched)*newTopicDelay, 3*time.Second))
 	return time.Time{}
 }
 
-// full reports whether nothing more should be taken. The caller holds mu.
-func (qs *queues) full() bool { return qs.waiting >= waitingMessages || qs.held >= waitingBytes }
+// full reports whether a limit is reached. The caller holds mu.
+func (qs *queues) full() bool { return qs.allMessages >= maxMessages || qs.allBytes >= maxBytes }
 
-// next moves what is ready into f, one batch of each queue, of at most flushPartitions queues. The
-// caller holds mu.
+// next moves one batch of each ready queue, of at most flushPartitions queues, into f. The caller
+// holds mu.
 func (qs *queues) next(f *flush, now time.Time) {
 	n := min(len(qs.ready), flushPartitions)
 	for _, q := range qs.ready[:n] {
@@ -173,8 +173,8 @@ func (qs *queues) next(f *flush, now time.Time) {
 			size += next.size
 			taken++
 			f.add(next)
-			if !q.lastAck.IsZero() && now.Sub(q.lastAck) > forgetful {
-				break // a batch of one record cannot be divided by the client either
+			if !q.lastAck.IsZero() && now.Sub(q.lastAck) > producerExpiry {
+				break // the client cannot divide a batch of one record
 			}
 		}
 		if q.first == nil {
@@ -182,28 +182,28 @@ func (qs *queues) next(f *flush, now time.Time) {
 		}
 		q.messages -= taken
 		q.bytes -= size - kafka.BatchHeader
-		qs.waiting -= taken
-		qs.held -= size - kafka.BatchHeader
-		q.out.Store(int32(taken)) //nolint:gosec // a batch has fewer
-		qs.out.Add(int64(taken))
+		qs.allMessages -= taken
+		qs.allBytes -= size - kafka.BatchHeader
+		q.inClient.Store(int32(taken)) //nolint:gosec // a batch has fewer
+		qs.inClient.Add(int64(taken))
 	}
 	rest := copy(qs.ready, qs.ready[n:])
 	clear(qs.ready[rest:])
 	qs.ready = qs.ready[:rest]
 }
 
-// acked takes one message out of the client. Afterwards freed says that its queue has none there,
-// and idle that none has.
+// acked counts one message that the client has reported. freed: the client has none of q any more.
+// idle: it has none at all.
 func (qs *queues) acked(q *partitionQueue) (freed, idle bool) {
-	freed = q.out.Add(-1) == 0
-	return freed, qs.out.Add(-1) == 0
+	freed = q.inClient.Add(-1) == 0
+	return freed, qs.inClient.Add(-1) == 0
 }
 
-// close takes all that waits, in the order of each queue; from then on nothing is taken.
+// close closes the queues and returns their records, in the order of each queue.
 func (qs *queues) close() []*record {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	qs.shut = true
+	qs.closed = true
 	var left []*record
 	for _, t := range qs.topics {
 		for _, q := range t.queues {
@@ -213,7 +213,7 @@ func (qs *queues) close() []*record {
 			}
 		}
 	}
-	qs.newTopics = nil
-	qs.ready, qs.messages, qs.bytes, qs.waiting, qs.held = nil, 0, 0, 0, 0
+	qs.newTopicQueues = nil
+	qs.ready, qs.messages, qs.bytes, qs.allMessages, qs.allBytes = nil, 0, 0, 0, 0
 	return left
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// queueTest feeds lanes of one topic by hand.
+// queueTest feeds the queues of one topic by hand.
 type queueTest struct {
 	queues queues
 	topic  *topicQueues
@@ -33,7 +33,7 @@ func (t *queueTest) add(partition int32, sizes ...int) {
 	var rs []*record
 	for _, size := range sizes {
 		r := &record{topic: t.topic, size: size}
-		r.producer.Partition = partition
+		r.kgo.Partition = partition
 		rs = append(rs, r)
 	}
 	t.queues.add(rs)
@@ -45,12 +45,12 @@ func (t *queueTest) next() (*flush, map[int32][]int) {
 	t.queues.next(r, t.now)
 	sizes := map[int32][]int{}
 	for _, next := range r.records {
-		sizes[next.producer.Partition] = append(sizes[next.producer.Partition], next.size)
+		sizes[next.kgo.Partition] = append(sizes[next.kgo.Partition], next.size)
 	}
 	return r, sizes
 }
 
-func (t *queueTest) land(r *flush) {
+func (t *queueTest) ack(r *flush) {
 	for _, next := range r.records {
 		if freed, _ := t.queues.acked(next.queue); freed {
 			next.queue.lastAck = t.now
@@ -75,18 +75,18 @@ func TestQueues_GiveTheClientOneBatchOfAPartition(t *testing.T) {
 	_, sizes = qt.next()
 	require.Empty(t, sizes)
 	first.records = first.records[1:]
-	qt.land(first)
+	qt.ack(first)
 	first, sizes = qt.next()
 	require.Equal(t, map[int32][]int{0: {400}}, sizes)
-	qt.land(first)
+	qt.ack(first)
 	first, sizes = qt.next()
 	require.Equal(t, map[int32][]int{0: {5000}}, sizes, "what is larger than the limit travels alone")
-	qt.land(first)
-	qt.land(second)
+	qt.ack(first)
+	qt.ack(second)
 	first, sizes = qt.next()
 	require.Equal(t, map[int32][]int{0: {400, 300}}, sizes)
-	qt.land(first)
-	require.Zero(t, qt.queues.waiting+qt.queues.held+qt.queues.messages+qt.queues.bytes+int(qt.queues.out.Load()))
+	qt.ack(first)
+	require.Zero(t, qt.queues.allMessages+qt.queues.allBytes+qt.queues.messages+qt.queues.bytes+int(qt.queues.inClient.Load()))
 }
 
 // A leader that has forgotten the producer takes any sequence number: also that of a second batch
@@ -97,17 +97,17 @@ func TestQueues_GiveOneRecordAfterALongPause(t *testing.T) {
 	first, sizes := qt.next()
 	require.Equal(t, map[int32][]int{0: {10, 10}}, sizes,
 		"the client itself takes care of the first ever")
-	qt.land(first)
-	qt.now = qt.now.Add(forgetful + time.Second)
+	qt.ack(first)
+	qt.now = qt.now.Add(producerExpiry + time.Second)
 	qt.add(0, 10, 10, 10)
 	first, sizes = qt.next()
 	require.Equal(t, map[int32][]int{0: {10}}, sizes)
-	qt.land(first)
+	qt.ack(first)
 	_, sizes = qt.next()
 	require.Equal(t, map[int32][]int{0: {10, 10}}, sizes)
 }
 
-func TestQueues_DivideRoundsOfManyPartitions(t *testing.T) {
+func TestQueues_DivideFlushesOfManyPartitions(t *testing.T) {
 	qt := newQueueTest(1000)
 	for partition := range int32(flushPartitions + 3) {
 		qt.add(partition, 10)
@@ -120,28 +120,28 @@ func TestQueues_DivideRoundsOfManyPartitions(t *testing.T) {
 
 func TestQueues_TellTheClientOfNewTopicsTogether(t *testing.T) {
 	qt := newQueueTest(1000)
-	fresh := func(name string) {
+	addToNewTopic := func(name string) {
 		qt.topic = qt.queues.topic(name)
 		qt.add(0, 10)
 	}
-	fresh("a")
+	addToNewTopic("a")
 	_, sizes := qt.next()
 	require.Empty(t, sizes)
 	require.Zero(t, qt.queues.prefetchTopics(qt.now), "the first at once")
 	_, sizes = qt.next()
 	require.Len(t, sizes, 1)
 
-	fresh("b")
+	addToNewTopic("b")
 	require.Zero(t, qt.queues.prefetchTopics(qt.now), "as many again at once")
 	_, sizes = qt.next()
 	require.Len(t, sizes, 1)
-	fresh("c")
+	addToNewTopic("c")
 	later := qt.queues.prefetchTopics(qt.now)
-	require.Equal(t, qt.now.Add(2*perTopic), later)
+	require.Equal(t, qt.now.Add(2*newTopicDelay), later)
 	require.Empty(t, qt.queues.ready)
 	require.Zero(t, qt.queues.prefetchTopics(later))
 	require.Len(t, qt.queues.ready, 1)
-	require.Equal(t, later.Add(3*perTopic), qt.queues.newTopicsAt)
+	require.Equal(t, later.Add(3*newTopicDelay), qt.queues.newTopicsAt)
 }
 
 func TestSink_AllocatesAtMostTwicePerRow(t *testing.T) {

@@ -11,20 +11,20 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// record is a producer record that is reused: its allocation would be a good part of the sink's
-// cost. It is the context of its own producer record, where the hook finds it again.
+// record is a message and its reused kgo.Record: an allocation for each would be a good part of
+// the sink's cost. It is the Context of that kgo.Record, so that the hook can find it.
 type record struct {
-	producer kgo.Record
-	message  *sink.Message
-	topic    *topicQueues
-	queue    *partitionQueue
-	size     int     // at least what it takes in a batch
-	next     *record // behind it in the queue
+	kgo     kgo.Record
+	message *sink.Message
+	topic   *topicQueues
+	queue   *partitionQueue
+	size    int     // upper bound of its bytes in a batch
+	next    *record // in the queue
 }
 
 var _ context.Context = (*record)(nil)
 
-// A record never ends; the context of the produce call ends the production.
+// The methods of context.Context: a record is never canceled, only the context of ProduceSync is.
 func (r *record) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (r *record) Done() <-chan struct{}       { return nil }
 func (r *record) Err() error                  { return nil }
@@ -33,58 +33,58 @@ func (r *record) Value(any) any               { return nil }
 func (r *record) fill(m *sink.Message) {
 	r.message = m
 	r.size = kafka.SizeInBatch(m)
-	headers := appendHeaders(r.producer.Headers[:0], m)
-	r.producer = kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Headers: headers,
+	headers := appendHeaders(r.kgo.Headers[:0], m)
+	r.kgo = kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Headers: headers,
 		Timestamp: m.Timestamp, Context: r}
 }
 
-// empty lets go of the message's bytes.
-func (r *record) empty() {
-	clear(r.producer.Headers)
-	r.producer.Key, r.producer.Value = nil, nil
+// reset drops all references to the message and its bytes.
+func (r *record) reset() {
+	clear(r.kgo.Headers)
+	r.kgo.Key, r.kgo.Value = nil, nil
 	r.message, r.topic, r.queue, r.next = nil, nil, nil, nil
 }
 
-// records are those that are free.
-type records struct {
-	free []*record // the publisher's own: no lock
+// recordPool holds free records.
+type recordPool struct {
+	free []*record // only Publish uses it, without lock
 
 	mu       sync.Mutex
 	returned []*record
 }
 
-// take returns a free record. Only the publisher calls it.
-func (rs *records) take() *record {
-	if len(rs.free) == 0 {
-		rs.mu.Lock()
-		rs.free, rs.returned = rs.returned, rs.free
-		rs.mu.Unlock()
+// get returns a free record. Only Publish calls it.
+func (p *recordPool) get() *record {
+	if len(p.free) == 0 {
+		p.mu.Lock()
+		p.free, p.returned = p.returned, p.free
+		p.mu.Unlock()
 	}
-	if n := len(rs.free); n > 0 {
-		r := rs.free[n-1]
-		rs.free = rs.free[:n-1]
+	if n := len(p.free); n > 0 {
+		r := p.free[n-1]
+		p.free = p.free[:n-1]
 		return r
 	}
 	return &record{}
 }
 
-// putBack returns a record that was taken and not used. Only the publisher calls it.
-func (rs *records) putBack(r *record) {
-	r.empty()
-	rs.free = append(rs.free, r)
+// putUnused frees a record that the client did not get. Only Publish calls it.
+func (p *recordPool) putUnused(r *record) {
+	r.reset()
+	p.free = append(p.free, r)
 }
 
-// giveBack returns records that the client is through with.
-func (rs *records) giveBack(used []*record) {
+// put frees records that the client has reported.
+func (p *recordPool) put(used []*record) {
 	for _, r := range used {
-		r.empty()
+		r.reset()
 	}
-	rs.mu.Lock()
-	rs.returned = append(rs.returned, used...)
-	rs.mu.Unlock()
+	p.mu.Lock()
+	p.returned = append(p.returned, used...)
+	p.mu.Unlock()
 }
 
-// kafkaRecord is a record that is used once.
+// kafkaRecord returns a new kgo.Record for a message.
 func kafkaRecord(m *sink.Message) *kgo.Record {
 	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Partition: m.Partition,
 		Timestamp: m.Timestamp}

@@ -18,33 +18,33 @@ import (
 // Sink publishes to Kafka. Publish is for one goroutine; Close may be called from any, also during
 // Publish.
 type Sink struct {
-	lifetime
+	base
 	client      *kafka.Client
 	closeClient func() // once
 	compressor  kgo.Compressor
 
-	turn    sync.Mutex // of Publish
-	records records
-	taken   []*record    // of this Publish
-	last    string       // topic of the last message
-	topic   *topicQueues // of last
-	tails   tails        // what earlier sessions have published
+	publishMu sync.Mutex // held by Publish, which alone uses the fields up to queues
+	pool      recordPool
+	accepted  []*record    // by the Publish under way, and not in a queue yet
+	last      string       // topic of the last message
+	topic     *topicQueues // of last
+	tails     tails        // what earlier sessions have published
 
-	queues  queues
-	pace    pace          // guarded by the lock of the queues, like the three behind it
-	timerAt time.Time     // when the timer expires; zero: it is not set
-	idle    []*flush      // for reuse
-	timer   *time.Timer   // calls expire
-	room    chan struct{} // has a token when there may be room again
+	queues      queues
+	pace        pace          // guarded by queues.mu, like the next three fields
+	timerAt     time.Time     // when the timer expires; zero: it is not set
+	freeFlushes []*flush      // for reuse
+	timer       *time.Timer   // calls expire
+	room        chan struct{} // has a token when there may be room again
 
-	verdict    sync.Mutex     // makes the first failure the first that is reported
-	flushes    sync.WaitGroup // with the client
+	failureMu  sync.Mutex     // held while a failure is reported: the cause comes first
+	flushes    sync.WaitGroup // that the client has
 	background sync.WaitGroup
 }
 
-// Open connects, until ctx ends, and returns a sink that the caller closes. It does not retry:
-// errors are those of kafka.Config.Reach, or sink.ErrPermission. done is called from the sink's
-// goroutines.
+// Open connects and returns a sink, which the caller closes. ctx bounds the connecting. Open does
+// not retry: errors are those of kafka.Config.Reach, or sink.ErrPermission. The sink's goroutines
+// call done.
 func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 	done sink.Done) (*Sink, error) {
 	if err := cfg.Validate(); err != nil {
@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 		pace:   pace{linger: cfg.Linger},
 		room:   make(chan struct{}, 1),
 	}
-	s.begin(cfg, log, done)
+	s.setup(cfg, log, done)
 	if err := s.connect(ctx, alive); err != nil {
 		s.dialer.Cut(sink.ErrClosed)
 		return nil, fmt.Errorf("open Kafka producer at %s: %w", strings.Join(cfg.Brokers, ","), err)
@@ -69,17 +69,17 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 	return s, nil
 }
 
-// connect makes the client and requests its producer id: of a broker that answers. For later, when
-// brokers come and go, the client gets the whole list.
+// connect makes the client and requests its producer id from alive, a broker that has answered.
+// Then it gives the client the whole list of brokers, for when alive is down.
 func (s *Sink) connect(ctx context.Context, alive string) error {
-	options := append(idempotent(&s.cfg, placed{&s.queues}, s), kgo.SeedBrokers(alive))
+	options := append(idempotent(&s.cfg, presetPartitioner{&s.queues}, s), kgo.SeedBrokers(alive))
 	client, err := s.cfg.NewClient(s.dialer, s.log, options...)
 	if err != nil {
 		return err
 	}
-	asking, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
+	timed, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
-	if err = identify(asking, client); err == nil {
+	if err = requestProducerID(timed, client); err == nil {
 		err = client.UpdateSeedBrokers(s.cfg.Brokers...)
 	}
 	if err == nil {
@@ -100,24 +100,24 @@ func (s *Sink) connect(ctx context.Context, alive string) error {
 func (s *Sink) start() {
 	s.topics.client, s.topics.producer = s.client, s.client
 	s.timer = time.AfterFunc(time.Hour, s.expire)
-	// when the cluster was given up: the client then reports what it has
+	// once the connections are cut: a closed client fails the records that it has
 	context.AfterFunc(s.dialer.WhenCut(), s.closeClient)
-	s.background.Go(func() { s.watch(s.progress) }) // ends with taking; Close waits
+	s.background.Go(func() { s.watch(s.progress) }) // ends with acceptCtx; Close waits
 	s.background.Go(s.failPending)                  // the same
 }
 
 var _ sink.Sink = (*Sink)(nil)
 
-// Publish hands messages to the producer. It blocks while a topic is looked up for the first time
-// and while too much waits. A message that cannot be sent as it is comes back as a
+// Publish queues messages for the producer. It blocks while a topic is looked up for the first
+// time and while the queues are full. For a message that cannot be sent it returns a
 // *sink.MessageError.
 func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.publishMu.Lock()
+	defer s.publishMu.Unlock()
 	if s.stopped() {
 		return s.cause()
 	}
-	if err := s.wait(ctx); err != nil {
+	if err := s.waitForRoom(ctx); err != nil {
 		return err
 	}
 
@@ -127,40 +127,40 @@ func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 	for _, m := range ms {
 		r, err := s.prepare(ctx, m)
 		if err != nil {
-			refused = err // what was taken before it goes out
+			refused = err // the messages before it are sent
 			break
 		}
-		s.taken = append(s.taken, r)
+		s.accepted = append(s.accepted, r)
 	}
-	taken := s.add()
+	added := s.add()
 	s.trySend(false)
-	if !taken {
+	if !added {
 		return s.cause()
 	}
 	return refused
 }
 
-// add puts what was taken into the queues. False: the sink has stopped meanwhile, and takes
-// nothing of it.
+// add moves the accepted records to the queues. It returns false, and drops them, if the sink has
+// stopped meanwhile.
 func (s *Sink) add() bool {
-	n := int64(len(s.taken))
+	n := int64(len(s.accepted))
 	s.queues.mu.Lock()
 	s.published.Add(n) // before any of it can be reported
-	ok := s.queues.add(s.taken)
+	ok := s.queues.add(s.accepted)
 	s.queues.mu.Unlock()
 	if !ok {
 		s.published.Add(-n)
-		for _, r := range s.taken {
-			s.records.putBack(r)
+		for _, r := range s.accepted {
+			s.pool.putUnused(r)
 		}
 	}
-	clear(s.taken)
-	s.taken = s.taken[:0]
+	clear(s.accepted)
+	s.accepted = s.accepted[:0]
 	return ok
 }
 
-// wait returns when there is room.
-func (s *Sink) wait(ctx context.Context) error {
+// waitForRoom returns when the queues are not full.
+func (s *Sink) waitForRoom(ctx context.Context) error {
 	for {
 		s.queues.mu.Lock()
 		full := s.queues.full()
@@ -168,38 +168,39 @@ func (s *Sink) wait(ctx context.Context) error {
 		if !full && ctx.Err() == nil {
 			return nil
 		}
-		if err := s.until(ctx, s.room); err != nil {
+		if err := s.await(ctx, s.room); err != nil {
 			return err
 		}
 	}
 }
 
-// prepare checks everything that can be checked without sending, so that a poison message is found
-// before it spoils a batch.
+// prepare makes the record of a message. It checks all that can be checked without sending: a
+// poison message in a batch would fail the others.
 func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	if err := s.admit(ctx, m); err != nil {
 		return nil, untaken(m, err)
 	}
-	r := s.records.take()
+	r := s.pool.get()
 	r.fill(m)
-	if err := s.fits(r); err != nil {
-		s.records.putBack(r)
+	if err := s.checkSize(r); err != nil {
+		s.pool.putUnused(r)
 		return nil, untaken(m, err)
 	}
 	if m.Topic != s.last || s.topic == nil {
 		s.last, s.topic = m.Topic, s.queues.topic(m.Topic)
 		s.topic.partitions.CompareAndSwap(0, s.topics.known[m.Topic])
-		if s.topic.led == nil {
-			s.topic.led = s.led(m.Topic)
+		if s.topic.hasLeader == nil {
+			s.topic.hasLeader = s.hasLeader(m.Topic)
 		}
 	}
 	r.topic = s.topic
-	r.producer.Partition = s.topic.partition(&r.producer, m.Partition, r.size)
+	r.kgo.Partition = s.topic.partition(&r.kgo, m.Partition, r.size)
 	return r, nil
 }
 
-// led reports whether a partition of a topic has a leader, as far as the client has it.
-func (s *Sink) led(topic string) func(int32) bool {
+// hasLeader returns a function that reports whether a partition of a topic has a leader in the
+// client's metadata.
+func (s *Sink) hasLeader(topic string) func(int32) bool {
 	return func(partition int32) bool {
 		leader, _, err := s.client.PartitionLeader(topic, partition)
 		return err == nil && leader >= 0
@@ -213,49 +214,49 @@ func (s *Sink) progress() (answers int64, waiting bool) {
 
 // report calls done for a message that has failed.
 func (s *Sink) report(m *sink.Message, err error) {
-	s.verdict.Lock()
-	defer s.verdict.Unlock()
+	s.failureMu.Lock()
+	defer s.failureMu.Unlock()
 	err = translate(err)
 	if s.stopped() && !kafka.IsVerdict(err) {
-		err = s.left(err)
+		err = s.leftoverError(err)
 	}
 	err = &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: err}
-	s.fail(err) // before done: when the failure is known, nothing more is taken
+	s.fail(err) // before done: the sink accepts nothing once the failure is reported
 	s.reported.Add(1)
 	s.done(m, err)
 }
 
-// left is the failure of a message that was left over when the sink stopped.
-func (s *Sink) left(err error) error {
+// leftoverError returns the error of a message that was pending when the sink stopped.
+func (s *Sink) leftoverError(err error) error {
 	var one *sink.MessageError
 	if errors.Is(err, sink.ErrClosed) && errors.Is(s.cause(), sink.ErrUnreachable) &&
 		!errors.As(s.cause(), &one) {
-		return s.cause() // says more
+		return s.cause() // more specific
 	}
 	return s.consequence(err)
 }
 
-// failPending reports what waits as failed when the sink has stopped. The client does not get it
-// any more.
+// failPending waits until the sink stops and reports the messages in the queues as failed.
 func (s *Sink) failPending() {
-	<-s.taking.Done()
-	s.verdict.Lock() // the failure itself comes first
-	defer s.verdict.Unlock()
+	<-s.acceptCtx.Done()
+	s.failureMu.Lock() // after the failure that stopped the sink
+	defer s.failureMu.Unlock()
 	for _, r := range s.queues.close() {
 		m := r.message
 		s.reported.Add(1)
-		s.done(m, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: s.left(sink.ErrClosed)})
+		err := s.leftoverError(sink.ErrClosed)
+		s.done(m, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: err})
 	}
 }
 
-// Close ends the producer. It waits for answers: one now spares a duplicate later, and a request
-// that is given up could still be carried out after those of the next session. In the last
-// quarter of the time, or at once if the cluster was given up, it cuts the connections and
-// reports the rest as failed.
+// Close ends the producer. It waits for acknowledgements: each saves a duplicate in the next
+// session, and a broker could execute an abandoned request after those of the next session. In the
+// last quarter of the time, or at once after delivery_timeout without an answer, it cuts the
+// connections and reports the rest as failed.
 func (s *Sink) Close(ctx context.Context) error {
 	return s.close(ctx, 0.75, s.dialer.WhenCut(), func() {
-		s.turn.Lock()   // a Publish ends with taking, and none begins behind it
-		s.turn.Unlock() //nolint:staticcheck // an empty section waits
+		s.publishMu.Lock()   // waits for a Publish: it ends with acceptCtx, and none begins after it
+		s.publishMu.Unlock() //nolint:staticcheck // an empty section waits
 		s.background.Wait()
 		s.flushes.Wait()
 		s.timer.Stop()

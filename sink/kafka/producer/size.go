@@ -10,13 +10,13 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// sizeMargin is what is kept free below the largest batch.
+// sizeMargin is left free below the largest batch.
 const sizeMargin = 10 << 10
 
-// fits reports whether the broker would take a record: its limit is for the compressed batch. One
-// that could be too large is compressed to find out, and is sent in a batch of its own
-// (queues.next).
-func (s *Sink) fits(r *record) error {
+// checkSize returns an error if the broker would refuse a record for its size. The limit is for
+// the compressed batch: a record that may exceed it is compressed to find out, and is sent in a
+// batch of its own (queues.next).
+func (s *Sink) checkSize(r *record) error {
 	limit, size := s.cfg.MaxMessageBytes, kafka.BatchHeader+r.size
 	if size <= limit {
 		return nil
@@ -31,20 +31,20 @@ func (s *Sink) fits(r *record) error {
 			sink.ErrTooLarge, size, most, limit), "set sink.kafka.max_message_bytes = %d", size+
 			2*sizeMargin)
 	}
-	compressed, err := s.compressed(r)
+	compressed, err := s.compressedSize(r)
 	if err != nil {
 		return fmt.Errorf("compress a record of %d bytes: %w", size, err)
 	}
 	if compressed > limit {
-		return s.tooLarge(topic, compressed, fmt.Sprintf("%d bytes, %d of them left by %s", size,
+		return s.tooLarge(topic, compressed, fmt.Sprintf("%d bytes, %d after %s compression", size,
 			compressed, s.cfg.Compression))
 	}
 	return nil
 }
 
-// compressed is what a batch with only this record takes on the wire, give or take a few bytes.
-// Nothing of it is kept.
-func (s *Sink) compressed(r *record) (int, error) {
+// compressedSize returns the size of a compressed batch with only this record, to within a few
+// bytes.
+func (s *Sink) compressedSize(r *record) (int, error) {
 	if s.compressor == nil {
 		var err error
 		if s.compressor, err = kgo.DefaultCompressor(s.cfg.Codec()); err != nil {
@@ -52,14 +52,14 @@ func (s *Sink) compressed(r *record) (int, error) {
 		}
 	}
 	plain := make([]byte, 0, r.size)
-	for _, h := range r.producer.Headers {
+	for _, h := range r.kgo.Headers {
 		plain = append(append(plain, h.Key...), h.Value...)
 	}
-	plain = append(append(plain, r.producer.Key...), r.producer.Value...)
+	plain = append(append(plain, r.kgo.Key...), r.kgo.Value...)
 	var to bytes.Buffer
-	left, codec := s.compressor.Compress(&to, plain)
+	out, codec := s.compressor.Compress(&to, plain)
 	if codec < 0 {
-		return 0, fmt.Errorf("%s does not take it", s.cfg.Compression)
+		return 0, fmt.Errorf("%s failed", s.cfg.Compression)
 	}
-	return len(left) + kafka.BatchHeader, nil
+	return len(out) + kafka.BatchHeader, nil
 }

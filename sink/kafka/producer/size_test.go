@@ -83,7 +83,7 @@ func TestSink_LimitsWhatIsSent(t *testing.T) {
 			var failed *sink.MessageError
 			require.True(t, errors.As(err, &failed) && failed.Untaken)
 			require.Equal(t, "e7", failed.Origin.EventID)
-			require.ErrorContains(t, err, "left by "+compression)
+			require.ErrorContains(t, err, "after "+compression)
 			t.Log(err)
 			require.NoError(t, got.wait(t, len(ms)+1)[len(ms)].err)
 			require.NoError(t, s.Publish(parts.Within(t, patience),

@@ -361,9 +361,9 @@ func TestPublished_BoundsTheSearch(t *testing.T) {
 	read := func(gap int64) *tail {
 		s := openSink(t, cfg, newOutcomes().done)
 		require.NoError(t, s.Topic(parts.Within(t, patience), "orders"))
-		r := tailReader{reader: topicreader.New(s.client, false), log: zerolog.Nop(), patience: patience,
-			topic: "orders", n: 1,
-			source: us.Header(), from: position{lsn: 1000, index: 0}, gap: gap, all: &s.tails}
+		r := tailReader{reader: topicreader.New(s.client, false), log: zerolog.Nop(), timeout: patience,
+			topic: "orders", partitions: 1,
+			source: us.Header(), from: position{lsn: 1000, index: 0}, gap: gap, tails: &s.tails}
 		tail, err := r.read(parts.Within(t, patience))
 		require.NoError(t, err)
 		return tail
@@ -401,7 +401,7 @@ func TestTail_TakesItsOwnRecords(t *testing.T) {
 		"of a transaction": {headers: ours, transactional: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := span{reader: &tailReader{source: us.Header(), n: 1}}
+			s := backStep{reader: &tailReader{source: us.Header(), partitions: 1}}
 			batch := parts.RecordBatch(10, 0, test.control, test.transactional,
 				kgo.Record{Offset: 10, Value: []byte("v"), Headers: test.headers})
 			p := kmsg.FetchResponseTopicPartition{RecordBatches: batch}

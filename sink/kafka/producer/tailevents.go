@@ -9,42 +9,42 @@ import (
 )
 
 const (
-	// tailRoom is how many blocks of events the tails of a sink hold together: of transactions of
-	// one row each, about 7 MiB.
+	// tailRoom is how many blocks of events the tails of a sink hold together: about 7 MiB for
+	// transactions of one row each.
 	tailRoom = 1 << 20
-	// tailLeast is how many a tail holds at least, though the others have taken all.
-	tailLeast = 1 << 14
-	// tailFresh is how many blocks wait until they are packed together: 2 MiB.
-	tailFresh = 1 << 16
+	// tailMinRoom is how many blocks a tail may hold though the others use all of tailRoom.
+	tailMinRoom = 1 << 14
+	// maxUnpacked is how many unpacked blocks are packed together: 2 MiB.
+	maxUnpacked = 1 << 16
 )
 
-// events is a set of positions in little memory, made for lookups in the order of positions. It
-// holds the room blocks with the lowest positions: everything before until.
+// events is a compact set of positions, fast for lookups in their order. Of too many it holds the
+// blocks with the lowest positions.
 type events struct {
-	room     int      // zero: tailRoom
-	until    position // what is not before it did not fit; zero: everything did
+	room     int      // blocks; zero: tailRoom
+	until    position // positions from here on did not fit; zero: all did
 	packed   []byte   // blocks in order, each as its difference to the one before
 	blocks   int      // in packed
 	unpacked []block  // not yet in packed, in any order
-	at       cursor   // in packed: no block before it is at or behind asked
-	asked    block
+	at       cursor   // in packed, for asked: all blocks before it have lower positions
+	asked    block    // of the last has
 }
 
-// block is 64 events of a transaction: a large transaction takes little more than a bit for an
-// event.
+// block is a set of up to 64 events of a transaction: a large transaction takes little more than
+// one bit for each event.
 type block struct {
 	lsn   pglogrepl.LSN
 	group uint32 // index / 64
 	time  int64
-	bits  uint64 // which of the 64
+	bits  uint64 // one for each event
 }
 
 func (b block) compare(other block) int {
-	return cmp.Or(b.place(other), cmp.Compare(b.time, other.time))
+	return cmp.Or(b.comparePosition(other), cmp.Compare(b.time, other.time))
 }
 
-// place leaves out the time: an event of a copy of the database has the place of another event.
-func (b block) place(other block) int {
+// comparePosition ignores the time: events of a database and its copy can have the same position.
+func (b block) comparePosition(other block) int {
 	return cmp.Or(cmp.Compare(b.lsn, other.lsn), cmp.Compare(b.group, other.group))
 }
 
@@ -57,26 +57,26 @@ func (e *events) add(p position) {
 		e.unpacked[last].bits |= b.bits
 		return
 	}
-	if len(e.unpacked) == tailFresh {
+	if len(e.unpacked) == maxUnpacked {
 		e.pack()
 	}
 	e.unpacked = append(e.unpacked, b)
 }
 
-// has may be asked in any order. The order of positions is the fast one.
+// has reports whether p was added. It is fast in the order of positions, but accepts any.
 func (e *events) has(p position) bool {
 	if len(e.unpacked) > 0 {
 		e.pack()
-		e.unpacked = nil // what is asked is added to no more
+		e.unpacked = nil // nothing is added after the first has
 	}
 	want := block{lsn: p.lsn, group: p.index / 64}
-	if want.place(e.asked) < 0 {
+	if want.comparePosition(e.asked) < 0 {
 		e.at = e.first()
 	}
-	for e.asked = want; e.at.ok && e.at.place(want) < 0; {
+	for e.asked = want; e.at.ok && e.at.comparePosition(want) < 0; {
 		e.at.next()
 	}
-	for c := e.at; c.ok && c.place(want) == 0; c.next() {
+	for c := e.at; c.ok && c.comparePosition(want) == 0; c.next() {
 		if c.time == p.time {
 			return c.bits&(1<<(p.index%64)) != 0
 		}
@@ -84,7 +84,7 @@ func (e *events) has(p position) bool {
 	return false
 }
 
-// pack merges what is unpacked into what is packed, as far as there is room.
+// pack merges unpacked into packed, as far as there is room.
 func (e *events) pack() {
 	slices.SortFunc(e.unpacked, block.compare)
 	p := packer{bytes: make([]byte, 0, len(e.packed)+8*len(e.unpacked)),
@@ -100,8 +100,8 @@ func (e *events) pack() {
 		p.add(old.block)
 	}
 	p.flush()
-	if p.left.lsn != 0 { // it lies before the one of an earlier time, whose events are not there
-		e.until = position{lsn: p.left.lsn, index: p.left.group * 64}
+	if p.omitted.lsn != 0 { // its whole group is omitted, also what was packed of an earlier time
+		e.until = position{lsn: p.omitted.lsn, index: p.omitted.group * 64}
 	}
 	e.packed, e.blocks, e.unpacked = p.bytes, p.blocks, e.unpacked[:0]
 	e.at, e.asked = e.first(), block{}
@@ -113,14 +113,14 @@ func (e *events) first() cursor {
 	return c
 }
 
-// packer writes blocks that come in order. Equal ones become one.
+// packer writes blocks that are added in order, and merges equal ones.
 type packer struct {
 	bytes   []byte
 	blocks  int
 	room    int
-	written block
-	last    block // not yet written, if it has bits
-	left    block // the first that there was no room for
+	written block // the last one in bytes
+	last    block // not written yet, unless it has no bits
+	omitted block // the first without room
 }
 
 func (p *packer) add(b block) {
@@ -138,8 +138,8 @@ func (p *packer) flush() {
 	case b.bits == 0:
 		return
 	case p.blocks >= p.room:
-		if p.left.lsn == 0 {
-			p.left = b
+		if p.omitted.lsn == 0 {
+			p.omitted = b
 		}
 		return
 	}
@@ -155,7 +155,7 @@ func (p *packer) flush() {
 	p.blocks++
 }
 
-// cursor reads what a packer wrote.
+// cursor reads the blocks of a packer in order.
 type cursor struct {
 	block
 	ok   bool // there is a block
@@ -169,7 +169,7 @@ func (c *cursor) next() {
 	if further := c.uvarint(); further > 0 {
 		c.lsn, c.group = c.lsn+pglogrepl.LSN(further), 0
 	}
-	c.group += uint32(c.uvarint()) //nolint:gosec // it was one
+	c.group += uint32(c.uvarint()) //nolint:gosec // it was packed from 32 bits
 	difference, n := binary.Varint(c.rest)
 	c.time, c.rest = c.time+difference, c.rest[n:]
 	c.bits = c.uvarint()

@@ -23,7 +23,7 @@ func TestPublished_ReadsOnWhereItHadNoRoom(t *testing.T) {
 	reads := 0
 	for i, m := range ms {
 		p := placeOf(m.Origin.LSN, m.Origin.Index)
-		if now == nil || now.ends(p) {
+		if now == nil || now.needsRereading(p) {
 			now = readModel(t, []*modelLog{&log}, p, 4, &tails{}, now)
 			reads++
 		}
@@ -63,8 +63,8 @@ func readModel(t require.TestingT, partitions []*modelLog, from position, room i
 	r := tailReader{log: zerolog.Nop(), topic: "orders", from: from, gap: 1000,
 		tail: newTail(zerolog.Nop(), "orders", room, all)}
 	for _, l := range partitions {
-		_, err := r.search(int64(l.start), int64(l.end), func(from, to int64) (span, error) {
-			s := span{reader: &r}
+		_, err := r.search(int64(l.start), int64(l.end), func(from, to int64) (backStep, error) {
+			s := backStep{reader: &r}
 			for _, rec := range l.records {
 				if int64(rec.at) >= from && int64(rec.at) < to {
 					s.bytes += rec.size
@@ -78,7 +78,7 @@ func readModel(t require.TestingT, partitions []*modelLog, from position, room i
 		require.NoError(t, err)
 	}
 	if before != nil {
-		r.tail.follow(before)
+		r.tail.inheritKeys(before)
 	}
 	return r.tail
 }
@@ -128,7 +128,7 @@ func (m *modelTopic) settled() int {
 
 func (m *modelTopic) send() {
 	row := &m.rows[m.next]
-	if m.tail == nil || m.tail.ends(row.position) {
+	if m.tail == nil || m.tail.needsRereading(row.position) {
 		m.tail = readModel(m.t, m.partitions, row.position, m.room, m.tails, m.tail)
 	}
 	for len(m.done) < len(m.rows) {
@@ -316,7 +316,7 @@ func TestTail_GivesUpWithTooManyKeys(t *testing.T) {
 	require.True(t, now.has(position{lsn: 1001}, []byte("there")))
 	require.False(t, now.has(position{lsn: 1001, index: 1}, []byte("one too many")))
 	require.False(t, now.has(position{lsn: 1002}, []byte("there")))
-	require.Nil(t, now.again)
+	require.Nil(t, now.republished)
 }
 
 // What is older than the session's first message says that the search is over only where nothing
@@ -324,14 +324,14 @@ func TestTail_GivesUpWithTooManyKeys(t *testing.T) {
 func TestTail_CountsAsOlderWhatNothingNewerStandsBefore(t *testing.T) {
 	r := &tailReader{from: position{lsn: 100}}
 	r.tail = newTail(zerolog.Nop(), "orders", 0, &tails{})
-	at := func(all ...pglogrepl.LSN) *span {
-		s := &span{reader: r}
+	at := func(all ...pglogrepl.LSN) *backStep {
+		s := &backStep{reader: r}
 		for _, lsn := range all {
 			s.events = append(s.events, keyedEvent{position: position{lsn: lsn}})
 		}
 		return s
 	}
-	var f found
+	var f partitionResult
 	require.Equal(t, 0, r.add(&f, at(101, 98, 99)))
 	require.Equal(t, 2, r.add(&f, at(97, 98, 100)))
 	require.Equal(t, 3, r.add(&f, at(95, 96, 97)))
@@ -350,7 +350,7 @@ func TestPublished_ReadsOnAndKeepsWhatIsNotToBeOvertaken(t *testing.T) {
 	var now *tail
 	for i, m := range ms {
 		p := placeOf(m.Origin.LSN, m.Origin.Index)
-		if now == nil || now.ends(p) {
+		if now == nil || now.needsRereading(p) {
 			now = readModel(t, []*modelLog{&log}, p, 4, &tails{}, now)
 		}
 		require.Equal(t, i < 300 && string(m.Key) != string(ms[0].Key), now.has(p, m.Key), "row %d", i)
@@ -378,15 +378,15 @@ func TestTail_SearchesOnWhereItFindsNewerRows(t *testing.T) {
 func TestTail_OvertakesOnlyRowsWithKeys(t *testing.T) {
 	r := &tailReader{from: position{lsn: 100}}
 	r.tail = newTail(zerolog.Nop(), "orders", 0, &tails{})
-	var f found
-	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 105}, false},
+	var f partitionResult
+	r.add(&f, &backStep{reader: r, events: []keyedEvent{{position{lsn: 105}, false},
 		{position{lsn: 106}, true}, {position{lsn: 101}, true}}})
 	for lsn, there := range map[pglogrepl.LSN]bool{105: true, 106: false, 101: true} {
 		require.Equal(t, there, r.tail.seen.has(position{lsn: lsn}), "row at %s", lsn)
 	}
 
-	r.tail, f = newTail(zerolog.Nop(), "orders", 0, &tails{}), found{}
-	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 104}, true},
+	r.tail, f = newTail(zerolog.Nop(), "orders", 0, &tails{}), partitionResult{}
+	r.add(&f, &backStep{reader: r, events: []keyedEvent{{position{lsn: 104}, true},
 		{position{lsn: 102}, false}}})
 	require.True(t, r.tail.seen.has(position{lsn: 104}), "a row without a key overtakes none")
 }

@@ -9,25 +9,25 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// topics has the topics that exist. It belongs to the publisher.
+// topics caches which topics exist. Only the goroutine of Publish uses it.
 type topics struct {
-	client   *kafka.Client    // which is asked
-	producer *kafka.Client    // which has a view of its own
-	taking   context.Context  // ended: no answer is waited for any more
-	known    map[string]int32 // partitions; asked for again when a message wants one beyond
-	// of the Publish that is under way, until their topics have been asked for
+	client    *kafka.Client    // for lookups
+	producer  *kafka.Client    // that produces, with metadata of its own
+	acceptCtx context.Context  // cancels lookups
+	known     map[string]int32 // number of partitions; may have grown
+	// messages of the Publish under way, until prefetch has looked up their topics
 	ahead []*sink.Message
 }
 
-// until is ctx, ended with ErrClosed when taking ends.
-func until(ctx, taking context.Context) (context.Context, func()) {
+// withStop returns ctx, which is canceled with ErrClosed also when acceptCtx ends.
+func withStop(ctx, acceptCtx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(taking, func() { cancel(sink.ErrClosed) })
+	stop := context.AfterFunc(acceptCtx, func() { cancel(sink.ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// ensure returns when the topic exists, creating it if configured. It asks the cluster the first
-// time a topic is used.
+// ensure returns nil if the topic exists, creating it if that is configured. It looks a topic up
+// when it is used first.
 func (t *topics) ensure(ctx context.Context, topic string) error {
 	if _, ok := t.known[topic]; ok {
 		return nil
@@ -38,19 +38,19 @@ func (t *topics) ensure(ctx context.Context, topic string) error {
 	if t.prefetch(ctx); t.known[topic] > 0 {
 		return nil
 	}
-	return t.ask(ctx, topic, t.client.Ensure)
+	return t.lookUp(ctx, topic, t.client.Ensure)
 }
 
-// has reports whether the topic has the partition, asking again if it is beyond what is known:
-// partitions can be added.
-func (t *topics) has(ctx context.Context, topic string, partition int32) error {
+// checkPartition returns an error if the topic does not have the partition. It looks the topic up
+// again if the partition is beyond the known ones, since partitions can be added.
+func (t *topics) checkPartition(ctx context.Context, topic string, partition int32) error {
 	if partition < t.known[topic] {
 		return nil
 	}
-	err := t.ask(ctx, topic, func(ctx context.Context, topic string) (int32, error) {
+	err := t.lookUp(ctx, topic, func(ctx context.Context, topic string) (int32, error) {
 		n, err := t.client.Partitions(ctx, topic)
 		if err == nil && partition < n {
-			err = t.learn(ctx, topic, partition)
+			err = t.awaitPartition(ctx, topic, partition)
 		}
 		return n, err
 	})
@@ -66,12 +66,12 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 	return nil
 }
 
-// ask waits for an answer until ctx or the sink ends.
-func (t *topics) ask(ctx context.Context, topic string,
-	question func(context.Context, string) (int32, error)) error {
-	ctx, end := until(ctx, t.taking)
+// lookUp stores the number of partitions that request returns. It ends with ctx or the sink.
+func (t *topics) lookUp(ctx context.Context, topic string,
+	request func(context.Context, string) (int32, error)) error {
+	ctx, end := withStop(ctx, t.acceptCtx)
 	defer end()
-	n, err := question(ctx, topic)
+	n, err := request(ctx, topic)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("look up topic %q: %w", topic, context.Cause(ctx))
@@ -82,22 +82,22 @@ func (t *topics) ask(ctx context.Context, topic string,
 	return nil
 }
 
-// prefetch asks about all new topics of the messages ahead in one request, and not in one for
-// each. ensure asks again about topics that are missing or being created.
+// prefetch looks up all new topics of the messages ahead in one request. ensure looks up again
+// those that are missing or being created.
 func (t *topics) prefetch(ctx context.Context) {
 	names := t.unknown(t.ahead)
 	t.ahead = nil
 	if len(names) < 2 {
 		return
 	}
-	ctx, end := until(ctx, t.taking)
+	ctx, end := withStop(ctx, t.acceptCtx)
 	defer end()
 	for topic, partitions := range t.client.AllPartitions(ctx, names) {
 		t.known[topic] = partitions
 	}
 }
 
-// unknown is the topics of messages that are not known, each once.
+// unknown returns the topics of messages that are not in known, each once.
 func (t *topics) unknown(ms []*sink.Message) (names []string) {
 	listed := map[string]bool{}
 	last := ""
@@ -114,12 +114,12 @@ func (t *topics) unknown(ms []*sink.Message) (names []string) {
 	return names
 }
 
-// learn returns when the producer has a partition that was added to a topic which it may have.
-func (t *topics) learn(ctx context.Context, topic string, partition int32) error {
-	const again = 10 * time.Millisecond
+// awaitPartition returns when the producer has metadata of a partition that was added to a topic.
+func (t *topics) awaitPartition(ctx context.Context, topic string, partition int32) error {
+	const interval = 10 * time.Millisecond
 	for deadline := time.Now().Add(t.client.Config.ReadTimeout); ; {
 		if first, _, err := t.producer.PartitionLeader(topic, 0); first < 0 && err == nil {
-			return nil // it has never asked, and will ask when it needs the topic
+			return nil // it has no metadata of the topic, and will request it
 		}
 		if leader, _, err := t.producer.PartitionLeader(topic, partition); leader >= 0 || err != nil {
 			return nil
@@ -129,7 +129,7 @@ func (t *topics) learn(ctx context.Context, topic string, partition int32) error
 				sink.ErrUnreachable, partition, topic)
 		}
 		t.producer.ForceMetadataRefresh()
-		if err := kafka.Pause(ctx, again); err != nil {
+		if err := kafka.Pause(ctx, interval); err != nil {
 			return err
 		}
 	}

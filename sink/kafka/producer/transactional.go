@@ -15,16 +15,15 @@ import (
 )
 
 // TransactionalSink publishes to Kafka in transactions, each of which contains whole transactions
-// of PostgreSQL and the position behind them. It has one producer until the first error of any
-// kind, also a time-out whose outcome is unknown. Then it fails; the next session makes another
-// producer, which shuts out this one, reads the stored position, and goes on from there.
+// of PostgreSQL and the position after them. The producer's first error ends it, also a timeout
+// with unknown outcome. The next session makes another producer, which fences this one, and
+// continues from the stored position.
 //
-// Publish, Topic, Begin and Boundary are for one goroutine; Close is for any, also during
-// Publish.
+// Publish, Topic, Begin and Boundary are for one goroutine; Close is for any, also during Publish.
 type TransactionalSink struct {
-	lifetime
+	base
 	committed     sink.Committed
-	stored        *kafka.Client // asks about topics, and reads positionTopic
+	admin         *kafka.Client // looks up topics, and reads positionTopic
 	positionTopic string
 
 	// Set by Begin, before the writer starts.
@@ -32,48 +31,48 @@ type TransactionalSink struct {
 	id     string // transactional id
 	client *kafka.Client
 
-	queue  queue
+	queue  writerQueue
 	writer *transactionWriter
 
 	commits    atomic.Int64
-	busy       atomic.Bool    // a transaction is being ended
+	committing atomic.Bool
 	background sync.WaitGroup // writer and watch
 }
 
-// OpenTransactional connects, creates positionTopic if it is missing, and returns a sink that
-// waits for Begin, as Open does. done and committed are called from the sink's goroutines.
+// OpenTransactional connects as Open does, creates positionTopic if it is missing, and returns a
+// sink on which Begin comes first. The sink's goroutines call done and committed.
 func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic string,
 	log zerolog.Logger, done sink.Done, committed sink.Committed) (*TransactionalSink, error) {
-	stored, err := kafka.Connect(ctx, cfg, log)
+	admin, err := kafka.Connect(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	warn(&cfg, log)
-	if err := stored.EnsureCompacted(ctx, positionTopic, log); err != nil {
-		stored.Close()
+	if err := admin.EnsureCompacted(ctx, positionTopic, log); err != nil {
+		admin.Close()
 		return nil, fmt.Errorf("open relay.position_topic %q: %w", positionTopic, err)
 	}
-	s := &TransactionalSink{committed: committed, stored: stored, positionTopic: positionTopic,
-		queue: newQueue()}
-	s.begin(cfg, log, done)
-	s.topics.client = stored
+	s := &TransactionalSink{committed: committed, admin: admin, positionTopic: positionTopic,
+		queue: newWriterQueue()}
+	s.setup(cfg, log, done)
+	s.topics.client = admin
 	s.writer = newTransactionWriter(s)
 	return s, nil
 }
 
 var _ sink.Transactional = (*TransactionalSink)(nil)
 
-// TransactionalID names the producer of a source. With database and slot no two relays of a
-// cluster shut each other out; a slot's name has no dot, so no two sources have the same.
+// TransactionalID returns the transactional id of a source. It contains database and slot, so that
+// relays of one cluster do not fence each other. A slot's name has no dot, so it is unique.
 func TransactionalID(s sink.Source) string {
 	return "postrider." + s.SystemID + "." + s.Database + "." + s.Slot
 }
 
-// Begin makes the producer. When it returns, a former one of the source can commit nothing more,
-// and what it has committed can be seen by readers.
+// Begin makes the producer. It fences a former one of the source: when it returns, that one cannot
+// commit any more, and readers see all that it has committed.
 func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink.Position, error) {
 	if s.client != nil {
-		return sink.Position{}, errors.New("begun twice")
+		return sink.Position{}, errors.New("second call of Begin")
 	}
 	began := time.Now()
 	s.source, s.id = source, TransactionalID(source)
@@ -94,32 +93,31 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 	if !v2 {
 		s.log.Warn().Str("transactional_id", s.id).Str("reason",
 			"the cluster's feature transaction.version is below 2, or the broker is older than Kafka 4.0").
-			Msg("transactions of Kafka have known gaps when requests are delayed")
+			Msg("Kafka does not protect transactions from delayed requests")
 	}
 	s.log.Info().Str("transactional_id", s.id).Stringer("end_lsn", position.LSN).Float64("duration",
 		time.Since(began).Seconds()).
 		Msg("transactional producer began")
-	s.background.Go(s.writer.run)                   // ends with taking; Close waits
+	s.background.Go(s.writer.run)                   // ends with acceptCtx; Close waits
 	s.background.Go(func() { s.watch(s.progress) }) // the same
 	return position, nil
 }
 
 func (s *TransactionalSink) start(ctx context.Context,
 	client *kafka.Client) (position sink.Position, v2 bool, err error) {
-	// Kafka answers when every transaction of the former producer has its markers in every
-	// partition.
-	if err = identify(ctx, client); err != nil {
+	// Kafka answers once every transaction of the former producer has its markers in all partitions.
+	if err = requestProducerID(ctx, client); err != nil {
 		return position, false, explain(&s.cfg, err, s.id)
 	}
 	var found positions
 	if v2, err = client.HasTransactionsV2(ctx); err == nil {
-		found, err = readPositions(ctx, s.stored, s.positionTopic)
+		found, err = readPositions(ctx, s.admin, s.positionTopic)
 	}
 	if err == nil {
-		position, err = found.settled(s.positionTopic, s.source)
+		position, err = found.ofFenced(s.positionTopic, s.source)
 	}
 	if err == nil && position == (sink.Position{}) {
-		for _, key := range found.relatives(s.source) {
+		for _, key := range found.otherSystems(s.source) {
 			s.log.Warn().Str("topic", s.positionTopic).Str("reason", "position of "+key).
 				Msg("no position of this system is stored, but one of another with the same database and slot")
 		}
@@ -127,7 +125,7 @@ func (s *TransactionalSink) start(ctx context.Context,
 	return position, v2, err
 }
 
-// Publish takes messages for the transaction to come. It blocks while a topic is looked up for the
+// Publish adds messages to the next transaction. It blocks while a topic is looked up for the
 // first time and while the queue is full.
 func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) error {
 	if s.client == nil {
@@ -154,7 +152,7 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 func (s *TransactionalSink) add(ctx context.Context, e entry) error {
 	for !s.queue.add(e) {
 		s.queue.wake()
-		if err := s.until(ctx, s.queue.room); err != nil {
+		if err := s.await(ctx, s.queue.room); err != nil {
 			s.fail(err)
 			return err
 		}
@@ -162,15 +160,15 @@ func (s *TransactionalSink) add(ctx context.Context, e entry) error {
 	return nil
 }
 
-// Boundary says that what was published are whole transactions up to p.
+// Boundary marks the messages published so far as whole transactions, up to p.
 func (s *TransactionalSink) Boundary(p sink.Position) {
-	s.queue.close(p)
+	s.queue.addBoundary(p)
 	s.queue.wake()
 }
 
-// admit is lifetime's, with the size.
+// admit checks everything about a message that can be checked without sending.
 func (s *TransactionalSink) admit(ctx context.Context, m *sink.Message) error {
-	if err := s.lifetime.admit(ctx, m); err != nil {
+	if err := s.base.admit(ctx, m); err != nil {
 		return untaken(m, err)
 	}
 	if size := kafka.RecordSize(m); size > s.cfg.MaxMessageBytes {
@@ -181,11 +179,11 @@ func (s *TransactionalSink) admit(ctx context.Context, m *sink.Message) error {
 
 func (s *TransactionalSink) progress() (answers int64, waiting bool) {
 	reported := s.reported.Load()
-	return reported + s.commits.Load(), s.published.Load() > reported || s.busy.Load()
+	return reported + s.commits.Load(), s.published.Load() > reported || s.committing.Load()
 }
 
-// report calls done. After the first failure every message counts as failed, also one that the
-// broker has written: no reader will see it.
+// report calls done. After the first failure every message has failed, also one that the broker
+// has written: its transaction will not be committed.
 func (s *TransactionalSink) report(m *sink.Message, err error) {
 	if err != nil {
 		translated := explain(&s.cfg, err, s.id)
@@ -201,18 +199,18 @@ func (s *TransactionalSink) report(m *sink.Message, err error) {
 	s.done(m, err)
 }
 
-// Close ends the producer. It waits for a commit that is under way, and aborts a transaction
-// without a boundary, so that no reader waits for the next session. After half of the time, or at
-// once if the sink has failed, it cuts the connections.
+// Close ends the producer. It waits for a commit under way, and aborts an open transaction, for
+// whose end readers would wait. After half of the time, or at once if the sink has failed, it cuts
+// the connections.
 func (s *TransactionalSink) Close(ctx context.Context) error {
-	return s.close(ctx, 0.5, s.life, func() {
+	return s.close(ctx, 0.5, s.requestCtx, func() {
 		s.background.Wait()
 		if s.client != nil {
-			s.client.Close() // fails what it still has
-			s.writer.left.Wait()
+			s.client.Close() // fails the records that it has
+			s.writer.inClient.Wait()
 		}
-		s.writer.giveUp(s.queue.end())
-		s.stored.Close()
+		s.writer.failEntries(s.queue.close())
+		s.admin.Close()
 		s.dialer.Cut(sink.ErrClosed)
 	})
 }

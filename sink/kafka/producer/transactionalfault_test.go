@@ -139,7 +139,7 @@ func TestTransactional_GoesOnBehindTheFirstTransactionOfATopic(t *testing.T) {
 		committed, err := got.wait()
 		require.NoError(t, err, "transaction %d of topic %s", i%2+1, names[i/2])
 		require.Equal(t, end, committed)
-		require.True(t, s.writer.placed[names[i/2]], "stored before the end of the first transaction")
+		require.True(t, s.writer.stored[names[i/2]], "stored before the end of the first transaction")
 	}
 }
 
@@ -170,9 +170,9 @@ func TestTransactional_NoticesAnotherIdentityWithinATransaction(t *testing.T) {
 	s := &TransactionalSink{}
 	s.cfg = kafka.DefaultConfig()
 	w := newTransactionWriter(s)
-	require.NoError(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
-	require.NoError(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
-	require.ErrorIs(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 4}, nil),
+	require.NoError(t, w.checkIdentity(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
+	require.NoError(t, w.checkIdentity(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
+	require.ErrorIs(t, w.checkIdentity(&kgo.Record{ProducerID: 7, ProducerEpoch: 4}, nil),
 		errProducerChanged)
 }
 
@@ -198,7 +198,7 @@ func TestTransactional_CommitsNothingUnderAnotherIdentityThanItsRecords(t *testi
 	require.NoError(t, err)
 	require.NotEqual(t, []any{before, epoch}, []any{after, next})
 	require.NoError(t, s.client.BeginTransaction())
-	require.ErrorIs(t, commit(t.Context(), s.client, s.writer.producer), errProducerChanged)
+	require.ErrorIs(t, commit(t.Context(), s.client, s.writer.identity), errProducerChanged)
 }
 
 // A record was refused, and others of its transaction are written: the position behind them must

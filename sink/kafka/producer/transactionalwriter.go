@@ -12,40 +12,40 @@ import (
 )
 
 const (
-	// What makes a Kafka transaction large enough not to wait for more transactions of PostgreSQL
-	// that are there already. One transaction of PostgreSQL is never divided.
+	// A Kafka transaction of transactionMessages or transactionBytes is committed before queued
+	// transactions of PostgreSQL are added. One transaction of PostgreSQL is never divided.
 	transactionMessages = 10_000
 	transactionBytes    = 16 << 20
 )
 
 // transactionWriter owns the producer from Begin to Close: it alone begins, fills and ends
-// transactions. A commit begins when there is a boundary and the last commit is through, and
-// covers all boundaries that have come meanwhile: under load one commit covers many.
+// transactions. It commits when there is a boundary and the last commit has ended. A commit covers
+// all boundaries that were added meanwhile, so under load it covers many.
 type transactionWriter struct {
-	sink *TransactionalSink
-	left sync.WaitGroup // records that the client has
+	sink     *TransactionalSink
+	inClient sync.WaitGroup // records
 
-	open     bool // a transaction is open
+	open     bool // a transaction is open; the next three fields are its own
 	began    time.Time
 	messages int
 	bytes    int
 
 	mu       sync.Mutex
-	producer producerIdentity // of the records of this transaction; zero: none is acknowledged yet
-	// topics that were written to for the first time, with a partition of each
-	written map[string]int32
-	placed  map[string]bool // topics that the client has stored the partitions of
+	identity producerIdentity // of the transaction's records; zero: none is acknowledged yet
+	// topics with a first record, with its partition, for which await is due
+	unstored map[string]int32
+	stored   map[string]bool // topics whose partitions the client has stored
 }
 
 func newTransactionWriter(s *TransactionalSink) *transactionWriter {
-	return &transactionWriter{sink: s, written: map[string]int32{}, placed: map[string]bool{}}
+	return &transactionWriter{sink: s, unstored: map[string]int32{}, stored: map[string]bool{}}
 }
 
-// run writes until the sink is stopped. It is the only one who calls committed.
+// run writes until the sink is stopped. Only run calls committed.
 func (w *transactionWriter) run() {
 	for {
 		select {
-		case <-w.sink.taking.Done():
+		case <-w.sink.acceptCtx.Done():
 			w.finish()
 			return
 		case <-w.sink.queue.filled:
@@ -54,7 +54,7 @@ func (w *transactionWriter) run() {
 	}
 }
 
-// finish leaves no transaction open, if the producer is sound.
+// finish aborts an open transaction, or passes the failure of the sink to committed.
 func (w *transactionWriter) finish() {
 	s := w.sink
 	if s.failed.Load() {
@@ -64,13 +64,13 @@ func (w *transactionWriter) finish() {
 	if !w.open {
 		return
 	}
-	if err := abort(s.life, s.client); err != nil {
+	if err := abort(s.requestCtx, s.client); err != nil {
 		s.log.Debug().Err(err).Msg("transaction not aborted; the next session does it")
 	}
 }
 
-// write produces what was taken from the queue, and commits at the last boundary in it, or earlier
-// when the transaction is large.
+// write produces the messages of entries. It commits at the last boundary, and at an earlier one
+// if the transaction is large.
 func (w *transactionWriter) write(entries []entry) {
 	last := -1
 	for i, e := range entries {
@@ -81,7 +81,7 @@ func (w *transactionWriter) write(entries []entry) {
 	for i, e := range entries {
 		switch {
 		case w.sink.stopped():
-			w.giveUp(entries[i:])
+			w.failEntries(entries[i:])
 			return
 		case e.message != nil:
 			w.produce(e.message)
@@ -91,8 +91,8 @@ func (w *transactionWriter) write(entries []entry) {
 	}
 }
 
-// giveUp reports messages that were never produced.
-func (w *transactionWriter) giveUp(entries []entry) {
+// failEntries reports the messages of entries, which were not produced, as failed.
+func (w *transactionWriter) failEntries(entries []entry) {
 	for _, e := range entries {
 		if e.message != nil {
 			w.sink.report(e.message, sink.ErrClosed)
@@ -110,72 +110,71 @@ func (w *transactionWriter) begin() bool {
 	}
 	w.open, w.began = true, time.Now()
 	w.mu.Lock()
-	w.producer = producerIdentity{}
+	w.identity = producerIdentity{}
 	w.mu.Unlock()
 	return true
 }
 
 func (w *transactionWriter) produce(m *sink.Message) {
 	if !w.begin() {
-		w.giveUp([]entry{{message: m}})
+		w.failEntries([]entry{{message: m}})
 		return
 	}
 	w.messages++
 	w.bytes += m.Size()
-	w.left.Add(1)
+	w.inClient.Add(1)
 	// called by one goroutine at a time, in the order of each partition
-	w.sink.client.Produce(w.sink.life, kafkaRecord(m), func(r *kgo.Record, err error) {
-		defer w.left.Done()
-		w.sink.report(m, w.acknowledged(r, err))
+	w.sink.client.Produce(w.sink.requestCtx, kafkaRecord(m), func(r *kgo.Record, err error) {
+		defer w.inClient.Done()
+		w.sink.report(m, w.checkIdentity(r, err))
 	})
 }
 
-// acknowledged compares who has written a record with who has written those before it in the
-// transaction.
-func (w *transactionWriter) acknowledged(r *kgo.Record, err error) error {
+// checkIdentity returns the error of a record, or one if its producer identity is not that of the
+// transaction's earlier records.
+func (w *transactionWriter) checkIdentity(r *kgo.Record, err error) error {
 	if err != nil {
-		return w.late(err)
+		return w.explainTimeout(err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := identityOf(r)
-	if !w.producer.known {
-		w.producer = now
+	if !w.identity.known {
+		w.identity = now
 	}
-	if w.producer != now {
+	if w.identity != now {
 		return errProducerChanged
 	}
-	if !w.placed[r.Topic] {
-		w.written[r.Topic] = r.Partition
+	if !w.stored[r.Topic] {
+		w.unstored[r.Topic] = r.Partition
 	}
 	return nil
 }
 
-// place returns when the client has stored the partitions of all topics that were written to. It
-// sends to a topic before it stores them (franz-go 1.22.2, storePartitionsUpdate), and the end of a
-// transaction begins the sequences anew only of those that are stored: the next record of another
-// would be out of sequence. It takes microseconds, once for each topic.
-func (w *transactionWriter) place() {
+// await returns when the client has stored the partitions of all topics written to. The
+// client sends to a topic before it stores them (franz-go 1.22.2, storePartitionsUpdate), and the
+// end of a transaction resets the sequence numbers only of stored ones: the next record of another
+// would be out of sequence. The wait takes microseconds, once for each topic.
+func (w *transactionWriter) await() {
 	w.mu.Lock()
-	defer w.mu.Unlock() // nothing is out
-	for topic, partition := range w.written {
-		// A leader was known, and the client keeps it. An error may be that of an earlier load of a
-		// new topic, until the partitions are stored: it counts only when it stays.
-		for began := time.Now(); w.sink.life.Err() == nil; {
+	defer w.mu.Unlock() // blocks no callback: all records are reported
+	for topic, partition := range w.unstored {
+		// The client has had a leader, and keeps it. An error counts only if it lasts: it may be that
+		// of an earlier load of a new topic.
+		for began := time.Now(); w.sink.requestCtx.Err() == nil; {
 			leader, _, err := w.sink.client.PartitionLeader(topic, partition)
 			if leader >= 0 || err != nil && time.Since(began) > time.Second {
 				break
 			}
-			// more rarely, the longer it takes
 			time.Sleep(min(100*time.Microsecond+time.Since(began)/4, kafka.ReadPause))
 		}
-		w.placed[topic] = true
+		w.stored[topic] = true
 	}
-	clear(w.written)
+	clear(w.unstored)
 }
 
-// late says that a transaction may have been refused because it was open for too long.
-func (w *transactionWriter) late(err error) error {
+// explainTimeout adds to err that the transaction was open for too long, if it was.
+func (w *transactionWriter) explainTimeout(err error) error {
 	if open := time.Since(w.began); w.open && open >= w.sink.cfg.TransactionTimeout {
 		return kafka.Advise(fmt.Errorf("the transaction was open for %s, longer than "+
 			"sink.kafka.transaction_timeout: %w", open.Round(time.Second), err),
@@ -185,35 +184,35 @@ func (w *transactionWriter) late(err error) error {
 	return err
 }
 
-// commit ends the transaction together with the position behind it.
+// commit writes the position to the transaction and commits it.
 func (w *transactionWriter) commit(p sink.Position) {
 	s := w.sink
-	s.busy.Store(true)
-	defer s.busy.Store(false)
+	s.committing.Store(true)
+	defer s.committing.Store(false)
 	began := time.Now()
 	if !w.begin() {
 		return
 	}
 	position := &kgo.Record{Topic: s.positionTopic, Partition: onlyPartition,
 		Key: []byte(positionKey(p.Source)), Value: encodePosition(p)}
-	w.left.Add(1)
-	s.client.Produce(s.life, position, func(r *kgo.Record, err error) {
-		defer w.left.Done()
-		if err = w.acknowledged(r, err); err != nil {
+	w.inClient.Add(1)
+	s.client.Produce(s.requestCtx, position, func(r *kgo.Record, err error) {
+		defer w.inClient.Done()
+		if err = w.checkIdentity(r, err); err != nil {
 			s.fail(fmt.Errorf("write the position to topic %q: %w", r.Topic, explain(&s.cfg, err, s.id)))
 		}
 	})
-	_ = s.client.Flush(s.life) // fails only with life
+	_ = s.client.Flush(s.requestCtx) // fails only with requestCtx
 	if s.failed.Load() {
 		return
 	}
-	w.place()
+	w.await()
 	w.mu.Lock()
-	writer := w.producer
+	writer := w.identity
 	w.mu.Unlock()
-	if err := commit(s.life, s.client, writer); err != nil {
-		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written "+
-			"or not: %w", w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
+	if err := commit(s.requestCtx, s.client, writer); err != nil {
+		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, with unknown "+
+			"outcome: %w", w.messages, p.LSN, explain(&s.cfg, w.explainTimeout(err), s.id)))
 		return
 	}
 	s.commits.Add(1)
