@@ -85,7 +85,7 @@ var waits = map[string]string{
 	"sink/memory.session.Publish":                 "for tests",
 	"sink/memory.session.answer":                  "for tests",
 	"slot/monitor.Monitor.Run":                    "while the server is away a tenth of the time, from 100 ms to 500 ms; where it refuses 250 ms, doubling up to 5 s (TestTurns_TheMonitorDoesNotSpin)",
-	"slot/monitor.Monitor.ask":                    "no wait: one turn for each right that is refused, and there are a few",
+	"slot/monitor.Monitor.query":                  "no wait: one turn for each right that is refused, and there are a few",
 	"slot/monitor.Monitor.watch":                  "slot.check_interval or monitor.interval; a connection that does not live for 250 ms ends it (TestTurns_TheMonitorDoesNotSpin)",
 	"slot/monitor.listen":                         "one turn for each notification",
 	"slot/monitor.presence.AwaitReturn":           "one turn for each connection of Monitor.Run that finds the server back",
