@@ -43,7 +43,7 @@ func TestRecognise_ReportsWhatAFailoverLost(t *testing.T) {
 		"the end is not there":         {promotedAt(420, promoted), 1, "consumers have messages of transactions that are not in the database any more"},
 		"more is not there":            {promotedAt(400, promoted), 4, "consumers have messages"},
 		"nothing of ours was lost":     {promotedAt(451, promoted), 0, "none of it was published"},
-		"the server cannot tell":       {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 900}, 0, "is not known"},
+		"the server cannot tell":       {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 900}, 0, "at an unknown position"},
 		"it cannot, and lacks the end": {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 430}, 1, "consumers have messages"},
 	} {
 		t.Run(name, func(t *testing.T) {
