@@ -23,9 +23,9 @@ import (
 // ByKey is the Partition of a message whose partition follows from its key.
 const ByKey int32 = -1
 
-// Message is what goes to the broker. The sink owns it from Publish until Done and never writes its
-// slices. After Done with nil it reads neither the message nor the bytes of key, value and headers
-// any more: the caller writes other rows there.
+// Message is what goes to the broker. The sink owns it from Publish until Done and never writes
+// its slices. After Done with nil it reads neither the message nor the bytes of key, value and
+// headers any more: the caller writes other rows there.
 type Message struct {
 	Topic     string
 	Key       []byte // nil: no key at all; empty: a key of zero bytes
@@ -51,8 +51,8 @@ type Origin struct {
 	Memory      Memory        // in which its bytes lie; nil: it is not reused
 }
 
-// Memory is the buffer with the bytes of a message. It is not written while it is retained. Only the
-// caller of Publish calls it.
+// Memory is the buffer with the bytes of a message. It is not written while it is retained. Only
+// the caller of Publish calls it.
 type Memory interface {
 	Retain()
 	Release()
@@ -97,10 +97,10 @@ type Sink interface {
 	// Publish's. ErrUnknownTopic means that the whole cluster agrees. The goroutine of Publish calls
 	// it.
 	Topic(ctx context.Context, topic string) error
-	// Close ends the sink and waits for its goroutines, at most until ctx ends. It reports messages in
-	// flight to Done as failed, though the broker may have them: wait for Done first. It may be called
-	// while Publish blocks, which then returns, and again, which does nothing. When it returns nil,
-	// Done is not called any more.
+	// Close ends the sink and waits for its goroutines, at most until ctx ends. It reports messages
+	// in flight to Done as failed, though the broker may have them: wait for Done first. It may be
+	// called while Publish blocks, which then returns, and again, which does nothing. When it returns
+	// nil, Done is not called any more.
 	Close(ctx context.Context) error
 }
 

@@ -78,8 +78,9 @@ func (c *checker) observed(o monitor.Observation) []Finding {
 	return fs
 }
 
-// conditions are those of the relay that answers for this slot, which has rates and its own state, else those of
-// the observation. It leaves out what check reports itself, and that no relay runs yet.
+// conditions are those of the relay that answers for this slot, which has rates and its own state,
+// else those of the observation. It leaves out what check reports itself, and that no relay runs
+// yet.
 func (c *checker) conditions(o monitor.Observation) []health.Condition {
 	without := []string{health.PublicationBroken, health.SlotLost}
 	var all []health.Condition

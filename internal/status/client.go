@@ -33,10 +33,12 @@ const (
 )
 
 // Get requests a path from the relay on this machine. An error means that there is no answer.
-func Get(ctx context.Context, c httpserver.Config, path string) (code int, body []byte, err error) {
+func Get(ctx context.Context, c httpserver.Config,
+	path string) (code int, body []byte, err error) {
 	base := c.LocalURL()
 	if base == "" {
-		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to connect to")
+		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to "+
+			"connect to")
 	}
 	return request(ctx, http.MethodGet, base+path, "", nil)
 }

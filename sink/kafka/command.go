@@ -10,8 +10,8 @@ import (
 // usualReplicas is how many a topic has in production.
 const usualReplicas = 3
 
-// CreateTopicCommand creates a topic in a cluster of so many brokers; zero: not known. The operator
-// changes the number of partitions.
+// CreateTopicCommand creates a topic in a cluster of so many brokers; zero: not known. The
+// operator changes the number of partitions.
 func CreateTopicCommand(cfg Config, topic string, brokers int) string {
 	return createCommand(cfg, topic, 6, brokers)
 }

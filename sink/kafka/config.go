@@ -114,7 +114,8 @@ func (c *Config) Validate() error {
 	for i, b := range c.Brokers {
 		switch host, port, err := net.SplitHostPort(b); {
 		case strings.ContainsAny(b, "@/\r\n"):
-			bad("brokers", `entry %d is not host:port, like "kafka-1:9092" (it is not shown, since it may hold a password); user and password belong to sink.kafka.sasl`, i+1)
+			bad("brokers", `entry %d is not host:port, like "kafka-1:9092" (it is not shown, `+
+				`since it may hold a password); user and password belong to sink.kafka.sasl`, i+1)
 		case err != nil || host == "" || port == "":
 			bad("brokers", `%q is not host:port, like "kafka-1:9092"`, b)
 		}

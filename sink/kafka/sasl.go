@@ -34,7 +34,8 @@ func (s *SASLConfig) mechanism() (sasl.Mechanism, error) {
 	return scramMechanism{s.Mechanism, s.Username, password, scramHashes[s.Mechanism]}, nil
 }
 
-// scramMechanism replaces franz-go's, which does not prepare names and passwords as RFC 5802 wants.
+// scramMechanism replaces franz-go's, which does not prepare names and passwords as RFC 5802
+// wants.
 type scramMechanism struct {
 	name, user, password string
 	hash                 scram.HashGeneratorFcn

@@ -111,8 +111,8 @@ func TopicOf(answer *kmsg.MetadataResponse, topic string) (*kmsg.MetadataRespons
 		sink.ErrUnreachable, topic)
 }
 
-// AllPartitions is Partitions for many topics in one request. It leaves out topics that are missing
-// or being created.
+// AllPartitions is Partitions for many topics in one request. It leaves out topics that are
+// missing or being created.
 func (c *Client) AllPartitions(ctx context.Context, topics []string) map[string]int32 {
 	answer, err := c.Metadata(ctx, topics...)
 	if err != nil {
@@ -180,7 +180,8 @@ func (c *Client) create(ctx context.Context, topic string, partitions int,
 	settings map[string]*string) error {
 	replicas := cmp.Or(c.Config.Topics.ReplicationFactor, -1)
 	//nolint:gosec // validated, and some seconds
-	n, factor, wait := int32(partitions), int16(replicas), int32(c.Config.ProduceTimeout.Milliseconds())
+	n, factor := int32(partitions), int16(replicas)
+	wait := int32(c.Config.ProduceTimeout.Milliseconds())
 	admin := kadm.NewClient(c.Client)
 	admin.SetTimeoutMillis(wait)
 	_, err := admin.CreateTopic(ctx, n, factor, settings, topic)
@@ -225,7 +226,8 @@ func (o ownTopic) ensure(ctx context.Context, c *Client,
 		return false, report, nil, err
 	}
 	unread = c.settings(ctx, topic, &report)
-	if is, wanted := report.CleanupPolicy, o.settings["cleanup.policy"]; unread == nil && is != wanted {
+	is, wanted := report.CleanupPolicy, o.settings["cleanup.policy"]
+	if unread == nil && is != wanted {
 		err = Advise(fmt.Errorf("cleanup.policy is %s, %s", is, o.why),
 			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=%s",
 			c.Config.bootstrap(), topic, wanted)

@@ -49,8 +49,8 @@ type Record struct {
 	Timestamp  time.Time
 }
 
-// Run runs the suite; not in a parallel test, since it looks for goroutines that are left. subject is
-// called once for each test and cleans up with t.Cleanup.
+// Run runs the suite; not in a parallel test, since it looks for goroutines that are left. subject
+// is called once for each test and cleans up with t.Cleanup.
 func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	t.Helper()
 	for _, test := range []struct {

@@ -87,8 +87,8 @@ func inOrder(listed map[int32]kadm.ListedOffset) ([]int64, error) {
 	return offsets, nil
 }
 
-// LogEnd is the end of the leader's log, and of the part that can be read: the replicas do not have
-// the rest yet.
+// LogEnd is the end of the leader's log, and of the part that can be read: the replicas do not
+// have the rest yet.
 func (r *Reader) LogEnd(ctx context.Context, topic string,
 	partition int32) (end, readable int64, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {

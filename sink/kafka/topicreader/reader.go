@@ -82,9 +82,10 @@ func Message(r *kgo.Record) *sink.Message {
 	return m
 }
 
-// Fetch requests the records at the offsets next, by partition, about bytes of each. It waits up to
-// wait for records that are not there yet, or less where several brokers are asked one after the
-// other. Where retention has deleted the records at an offset, Next is the start of the partition.
+// Fetch requests the records at the offsets next, by partition, about bytes of each. It waits up
+// to wait for records that are not there yet, or less where several brokers are asked one after
+// the other. Where retention has deleted the records at an offset, Next is the start of the
+// partition.
 func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, bytes int32,
 	wait time.Duration) (all []Fetched, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
