@@ -177,7 +177,7 @@ func (g growth) cleanUp(table string) string {
 	case g.TimestampedBy == "":
 		return "delete what is published and old, a few thousand rows at a time" + partitions
 	}
-	return fmt.Sprintf("DELETE FROM %[1]s WHERE ctid IN (SELECT ctid FROM %[1]s WHERE %[2]s < now() - "+
-		"interval '7 days' LIMIT 10000); -- again and again, once the rows are published%[3]s",
+	return fmt.Sprintf("DELETE FROM %[1]s WHERE ctid IN (SELECT ctid FROM %[1]s WHERE %[2]s < "+
+		"now() - interval '7 days' LIMIT 10000); -- again and again, once the rows are published%[3]s",
 		slot.QuoteTable(table), postgres.QuoteName(g.TimestampedBy), partitions)
 }
