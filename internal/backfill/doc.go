@@ -37,7 +37,7 @@
 // read, if an interruption came between; without one the exported snapshot still has it.
 //
 //   - config.go       the section [snapshot]
-//   - snapshot.go     whether a copy is due, by slot and record; makes the slot
+//   - decide.go       whether and when a copy is due, by slot and record; makes the slot
 //   - copy.go         one attempt to publish the rows, and its progress for the status
 //   - record.go       how far it has come, in a compacted topic
 //
