@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { parts.Main(m) }
 
-const patience = 2 * time.Minute
+const patience = parts.Patience
 
 // setup is a relay between a real server and a broker in memory whose answers the test controls.
 type setup struct {

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/test/parts"
 )
 
 var capture = flag.Bool("capture", false, "write what each version of PostgreSQL sends to testdata/fuzz/FuzzDecode")
@@ -37,7 +39,7 @@ func TestCapture_Seeds(t *testing.T) {
 				PERFORM pg_logical_emit_message(true, 'outbox', 'within');
 				TRUNCATE outbox;
 			END $$`)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 			defer cancel()
 			seen := map[byte]bool{}
 			for !seen['C'] || !seen['T'] {

@@ -59,7 +59,7 @@ func ofType(messages []sent, typ byte) (found []sent) {
 }
 
 func (x *table) handover(last replication.LastEvent) (replication.Handover, error) {
-	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(x.t.Context(), parts.Patience)
 	defer cancel()
 	return replication.FindHandover(ctx, x.pg(), x.cfg, x.slot, last, func(ev *replication.Event) bool {
 		return ev.Kind == replication.Message && ev.Prefix == "outbox" || ev.Kind == replication.Insert && ev.Relation.Name == "outbox"

@@ -24,7 +24,7 @@ func spilled(t *testing.T, workMem int64, server string) bool {
 		err := x.conn.QueryRow(t.Context(), `SELECT total_txns, spill_txns FROM pg_stat_replication_slots WHERE slot_name = $1`, x.slot).Scan(&total, &spills)
 		require.NoError(t, err)
 		return total > 0
-	}, patience, 20*time.Millisecond)
+	}, parts.Patience, 20*time.Millisecond)
 	return spills > 0
 }
 

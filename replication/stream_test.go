@@ -25,8 +25,6 @@ func TestMain(m *testing.M) { parts.Main(m) }
 
 var versions = []string{"14", "15", "16", "17", "18"}
 
-const patience = 2 * time.Minute
-
 // table is an outbox with its publication and slot, in a database of its own.
 type table struct {
 	t    *testing.T
@@ -93,7 +91,7 @@ type reading struct {
 func (x *table) read(acked func() pglogrepl.LSN) *reading { return x.run(x.open(), acked) }
 
 func (x *table) run(stream *replication.Stream, acked func() pglogrepl.LSN) *reading {
-	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(x.t.Context(), parts.Patience)
 	stopping, stop := context.WithCancel(ctx)
 	r := &reading{x: x, stream: stream, out: make(chan *replication.Batch), ended: make(chan error, 1), stop: stop, acked: acked}
 	if acked == nil {
@@ -135,7 +133,7 @@ func (r *reading) finish() {
 	require.NoError(r.x.t, <-r.ended)
 	drained := make(chan struct{})
 	close(drained)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), parts.Patience)
 	defer cancel()
 	require.NoError(r.x.t, r.stream.Finish(ctx, drained))
 }
@@ -370,7 +368,7 @@ func TestStream_StatusesGoOnWhileNobodyTakesTheEvents(t *testing.T) {
 	pg.RuntimeParams["wal_sender_timeout"] = "3s"
 	s, err := replication.Open(t.Context(), pg, x.cfg, x.slot, zerolog.Nop())
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	out, ended := make(chan *replication.Batch), make(chan error, 1)
 	go func() { ended <- s.Run(ctx, t.Context(), out, s.SeedLSN) }()
@@ -569,7 +567,7 @@ func TestStream_AStandbyThatHoldsItUpDoesNotEndIt(t *testing.T) {
 		x.exec(`INSERT INTO outbox VALUES (1, 'a')`)
 		select {
 		case <-warned:
-		case <-time.After(patience):
+		case <-time.After(parts.Patience):
 			require.Fail(t, "the server did not warn")
 		}
 		x.exec(`ALTER SYSTEM SET synchronized_standby_slots = ''`)
@@ -597,7 +595,7 @@ func TestOpenTemporary_LeavesNothingBehind(t *testing.T) {
 		require.Eventually(t, func() bool {
 			var n int
 			return x.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, name).Scan(&n) == nil && n == 0
-		}, patience, 10*time.Millisecond)
+		}, parts.Patience, 10*time.Millisecond)
 	})
 }
 

@@ -10,7 +10,8 @@ import (
 // could fill the memory.
 const maxStartBytes = 1 << 20
 
-// keptBytes is how much is kept of a message that is too long: the columns in front of the large o
+// keptBytes is how much is kept of a message that is too long: enough for the columns in front of
+// the large one.
 const keptBytes = 64 << 10
 
 // longestMessage is what PostgreSQL can send: its buffers end below 1 GiB.

@@ -19,64 +19,106 @@ const module = "github.com/postrider/postrider"
 // everywhere may be imported by any package but each other and themselves.
 var everywhere = []string{"internal/metrics", "internal/secret"}
 
-// allowed lists, for each package, which others of ours its code may import; a name ending in /... stands
-// for all below it too. A package stands below those that import it. replication and sink never meet: router
-// speaks both their vocabularies. relay and slot never meet: internal/daemon connects them. Tests are free.
+// allowed lists, for each package, which others of ours its code may import, and no more than it
+// does import; a name ending in /... stands for all below it too. A package stands below those
+// that import it. replication and sink never meet: router speaks both their vocabularies. relay and
+// slot never meet: internal/daemon connects them. Tests are free.
 var allowed = map[string][]string{
-	"":                 {"internal/cli", "internal/postgres"}, // the latter with the tag statements
-	"internal/cli":     {"..."},
-	"internal/auditor": {"internal/audit/topics", "sink/kafka/producer", "internal/audit", "internal/config", "internal/daemon", "internal/deadletter", "internal/exit", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
-	"internal/daemon": {"slot/...", "internal/backfill", "docs", "internal/alerts", "internal/build", "internal/catalog", "internal/check", "internal/config", "internal/deadletter", "internal/exit", "internal/health", "internal/history",
-		"internal/httpserver", "internal/logging", "internal/memory", "internal/postgres", "internal/backfill", "internal/status", "internal/terminal", "relay", "replication", "router", "sink/...", "slot"},
-	"internal/bench":             {"internal/audit", "internal/audit/topics", "internal/demo", "internal/embedded/...", "internal/postgres", "replication", "sink", "slot"},
-	"internal/demo":              {"internal/audit", "internal/audit/topics", "sink/kafka", "internal/postgres"},
-	"internal/watch":             {"internal/check", "slot/monitor", "internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/status", "internal/terminal", "slot"},
-	"internal/check":             {"slot/monitor", "internal/backfill", "internal/alerts", "internal/catalog", "internal/config", "internal/exit", "internal/health", "internal/httpserver", "internal/memory", "internal/postgres", "internal/status", "internal/terminal", "replication", "router", "sink", "sink/kafka", "slot"},
-	"internal/status":            {"slot/monitor", "internal/build", "internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/postgres", "internal/terminal", "relay", "replication", "slot"},
-	"internal/check/checktest":   {"internal/check", "internal/embedded", "slot", "test/..."},
-	"internal/status/statustest": {"slot/monitor", "internal/health", "internal/status", "relay", "slot"},
-	"internal/exit":              {"internal/backfill", "slot/monitor", "internal/config", "internal/deadletter", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
-	"internal/logging":           {"internal/config", "internal/terminal"},
-	"internal/config":            {"internal/backfill", "slot/monitor", "internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "internal/snapshot", "internal/suggest", "relay", "replication", "router", "sink/...", "slot"},
-	"internal/alerts":            {"internal/health"},
-	"internal/health":            {"relay", "slot", "slot/monitor"},
-	"internal/catalog":           {"internal/postgres", "router"},
-	"internal/httpserver":        {},
-	"relay":                      {"internal/deadletter", "internal/postgres", "replication", "router", "sink"},
-	"internal/deadletter":        {"replication", "router", "sink"},
-	"slot":                       {"internal/postgres", "replication"},
-	"router":                     {"replication", "router/connect", "router/javaregex", "sink"},
-	"replication":                {"internal/postgres"},
-	"sink":                       {},
-	"sink/kafka":                 {"sink"},
-	"sink/memory":                {"sink"},
-	"sink/stdout":                {"sink"},
-	"sink/sinktest":              {"sink"},
-	"internal/postgres":          {},
-	"internal/metrics":           {},
-	"internal/secret":            {},
-	"internal/audit":             {"sink"},
-	"internal/debezium":          {"internal/suggest"},
-	"internal/build":             {},
-	"internal/history":           {},
-	"internal/memory":            {},
-	"internal/terminal":          {},
-	"internal/embedded":          {"internal/embedded/child"},
-	"internal/embedded/child":    {},
-	"sql":                        {},
-	"docs":                       {},
-	"deploy":                     {},
-	"test":                       {"..."},
-	"test/...":                   {"..."},
-	"router/connect":             {},
-	"router/javaregex":           {},
-	"slot/monitor":               {"internal/postgres", "slot", "slot/partition"},
-	"slot/partition":             {"internal/postgres", "replication", "slot"},
-	"internal/backfill":          {"internal/postgres", "replication", "router", "sink", "slot", "slot/partition"},
-	"sink/kafka/topicreader":     {"sink", "sink/kafka"},
-	"sink/kafka/producer":        {"sink", "sink/kafka", "sink/kafka/topicreader"},
-	"internal/audit/topics":      {"sink", "sink/kafka"},
-	"internal/suggest":           {},
+	"":             {"internal/cli", "internal/postgres"}, // the latter with the tag statements
+	"internal/cli": {"..."},
+	"internal/auditor": {
+		"internal/audit", "internal/audit/topics", "internal/config", "internal/daemon",
+		"internal/deadletter", "internal/exit", "internal/postgres", "internal/terminal",
+		"relay", "replication", "router", "sink", "sink/kafka/producer", "slot",
+	},
+	"internal/daemon": {
+		"docs", "internal/alerts", "internal/backfill", "internal/build", "internal/catalog",
+		"internal/check", "internal/config", "internal/deadletter", "internal/exit",
+		"internal/health", "internal/history", "internal/httpserver", "internal/logging",
+		"internal/memory", "internal/postgres", "internal/status", "internal/terminal", "relay",
+		"replication", "router", "sink", "sink/kafka", "sink/kafka/producer", "sink/stdout",
+		"slot", "slot/monitor", "slot/partition",
+	},
+	"internal/bench": {
+		"internal/audit", "internal/audit/topics", "internal/demo", "internal/embedded",
+		"internal/embedded/child", "internal/postgres", "replication", "sink", "slot",
+	},
+	"internal/demo": {
+		"internal/audit", "internal/audit/topics", "internal/postgres", "sink/kafka",
+	},
+	"internal/watch": {
+		"internal/check", "internal/config", "internal/exit", "internal/health",
+		"internal/history", "internal/status", "internal/terminal", "slot", "slot/monitor",
+	},
+	"internal/check": {
+		"internal/alerts", "internal/backfill", "internal/catalog", "internal/config",
+		"internal/exit", "internal/health", "internal/httpserver", "internal/memory",
+		"internal/postgres", "internal/status", "internal/terminal", "replication", "router",
+		"sink", "sink/kafka", "slot", "slot/monitor",
+	},
+	"internal/status": {
+		"internal/build", "internal/config", "internal/exit", "internal/health",
+		"internal/history", "internal/httpserver", "internal/postgres", "internal/terminal",
+		"relay", "replication", "slot", "slot/monitor",
+	},
+	"internal/check/checktest": {"internal/check", "internal/embedded", "test/parts/testdb"},
+	"internal/status/statustest": {
+		"internal/health", "internal/status", "relay", "slot", "slot/monitor",
+	},
+	"internal/exit": {
+		"internal/backfill", "internal/config", "internal/deadletter", "internal/postgres",
+		"internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot",
+		"slot/monitor",
+	},
+	"internal/logging": {"internal/config", "internal/terminal"},
+	"internal/config": {
+		"internal/alerts", "internal/backfill", "internal/deadletter", "internal/health",
+		"internal/httpserver", "internal/postgres", "internal/suggest", "relay", "replication",
+		"router", "sink/kafka", "slot", "slot/monitor",
+	},
+	"internal/alerts":     {"internal/health"},
+	"internal/health":     {"relay", "slot", "slot/monitor"},
+	"internal/catalog":    {"internal/postgres", "router"},
+	"internal/httpserver": {},
+	"relay": {
+		"internal/deadletter", "internal/postgres", "replication", "router", "sink",
+	},
+	"internal/deadletter":     {"replication", "router", "sink"},
+	"slot":                    {"internal/postgres", "replication"},
+	"router":                  {"replication", "router/connect", "router/javaregex", "sink"},
+	"replication":             {"internal/postgres"},
+	"sink":                    {},
+	"sink/kafka":              {"sink"},
+	"sink/memory":             {"sink"},
+	"sink/stdout":             {"sink"},
+	"sink/sinktest":           {"sink"},
+	"internal/postgres":       {},
+	"internal/metrics":        {},
+	"internal/secret":         {},
+	"internal/audit":          {"sink"},
+	"internal/debezium":       {"internal/suggest"},
+	"internal/build":          {},
+	"internal/history":        {},
+	"internal/memory":         {},
+	"internal/terminal":       {},
+	"internal/embedded":       {"internal/embedded/child"},
+	"internal/embedded/child": {},
+	"sql":                     {},
+	"docs":                    {},
+	"deploy":                  {},
+	"test":                    {},
+	"test/...":                {"..."},
+	"router/connect":          {},
+	"router/javaregex":        {},
+	"slot/monitor":            {"internal/postgres", "slot", "slot/partition"},
+	"slot/partition":          {"internal/postgres", "replication", "slot"},
+	"internal/backfill": {
+		"internal/postgres", "replication", "router", "sink", "slot", "slot/partition",
+	},
+	"sink/kafka/topicreader": {"sink", "sink/kafka"},
+	"sink/kafka/producer":    {"sink", "sink/kafka", "sink/kafka/topicreader"},
+	"internal/audit/topics":  {"sink", "sink/kafka"},
+	"internal/suggest":       {},
 }
 
 type listedPackage struct {
@@ -105,6 +147,30 @@ func TestImports_PointDown(t *testing.T) {
 			default:
 				t.Errorf("package %s may not import %s", name, imported)
 			}
+		}
+	}
+}
+
+func TestImports_UseEveryPermission(t *testing.T) {
+	packages := listPackages(t)
+	for name, rule := range allowed {
+		var imported []string
+		known := false
+		for _, p := range packages {
+			if of := local(p.ImportPath); of == name || matches([]string{name}, of) {
+				known = true
+				for _, path := range p.Imports {
+					if ours(path) {
+						imported = append(imported, local(path))
+					}
+				}
+			}
+		}
+		require.True(t, known, "the table has a line for %s, which is no package", name)
+		for _, permission := range rule {
+			require.True(t, slices.ContainsFunc(imported, func(path string) bool {
+				return path == permission || matches([]string{permission}, path)
+			}), "package %s does not import %s: remove it from the table", name, permission)
 		}
 	}
 }
@@ -152,7 +218,8 @@ func TestRule_FindsWhatIsForbidden(t *testing.T) {
 
 func listPackages(t *testing.T) []listedPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"/...")
+	cmd := exec.Command("go", "list", "-tags", "statements", "-json=ImportPath,Imports",
+		module+"/...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -37,7 +37,7 @@
 // interruption came between. Without one the exported snapshot still has it.
 //
 //   - config.go       the section [snapshot]
-//   - snapshot.go     decides by slot and record whether a copy is due; makes the slot
+//   - decide.go       decides by slot and record whether a copy is due; makes the slot
 //   - copy.go         one attempt to publish the rows, and its progress for the status
 //   - record.go       the saved progress, in a compacted topic
 //

@@ -2,7 +2,6 @@ package backfill_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/test/parts"
@@ -14,7 +13,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for what is no promise.
-const patience = 2 * time.Minute
+const patience = parts.Patience
 
 // place is a database of its own with what the tests of this package do there.
 type place struct{ *testdb.DB }

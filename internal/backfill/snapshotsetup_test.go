@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	patience   = 2 * time.Minute
+	patience   = parts.Patience
 	partitions = 2
 )
 

@@ -16,6 +16,11 @@ import (
 const sameSignal = 250 * time.Millisecond
 
 // Signals returns two contexts: stop ends with the first SIGTERM or SIGINT, kill with the second.
+//
+// With stop, the open transaction is published to its Commit (session.pump in relay/session.go).
+// relay.drain_timeout begins (Relay.attempt in relay/relay.go). What is in flight is awaited, the
+// final status sent, the sink closed (session.finish in relay/session.go). Last, Run closes the
+// listeners (run.go).
 func Signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Context,
 	release func()) {
 	kill, cancelKill := context.WithCancel(ctx)

@@ -52,9 +52,11 @@
 //
 // # Files
 //
-//   - handler.go is what a session needs; tracker.go polls the topic for it, and state.go has the
-//     parked keys;
-//   - letter.go makes dead letters, document.go the values of those without a message; record.go
+// A dead letter is written by letter.go, for Tracker.DeadLetter, and redriven by redrive.go.
+//
+//   - handler.go is what a session needs; tracker.go fulfils it and polls the topic, and state.go
+//     has the parked keys;
+//   - letter.go writes dead letters, document.go the values of those without a message; record.go
 //     has the records of the topic;
 //   - index.go has the contents of the topic, redrive.go redrives and discards;
 //   - config.go is the section [deadletter].

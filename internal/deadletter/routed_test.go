@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // A claim says where the row is. What the table has by then is published only if it is what was committed, or somebody accepts that it is not; and never out of the
@@ -55,7 +56,7 @@ func TestRedrive_OfAClaimPublishesTheRowThatWasCommitted(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, cl.append([]*sink.Message{letter}))
 
-			r := redriver(cl, patience)
+			r := redriver(cl, parts.Patience)
 			r.Route, r.Changed = c.route, c.changed
 			r.Row = func(_ context.Context, l *Letter, d Document) (*replication.Event, error) {
 				require.Equal(t, FormClaim, l.Form)
@@ -210,7 +211,7 @@ func TestRedrive_GoesAfterTheLettersThatCome(t *testing.T) {
 			require.NoError(t, cl.append([]*sink.Message{letter}))
 		}
 	}
-	r := redriver(cl, patience)
+	r := redriver(cl, parts.Patience)
 	r.Store = s
 	x, err := Read(t.Context(), s)
 	require.NoError(t, err)
@@ -237,7 +238,7 @@ func TestRedrive_WaitsForTheRelayToSayItAgain(t *testing.T) {
 	cl := newCluster()
 	tracker := openTracker(t, cl, 0)
 	parked(t, cl, tracker, "k")
-	require.Equal(t, []Address{ordersK}, redriveAll(t, cl, patience).Unparked)
+	require.Equal(t, []Address{ordersK}, redriveAll(t, cl, parts.Patience).Unparked)
 	ev, m := message("k", 2, position{200, 0})
 	letter, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
@@ -254,7 +255,7 @@ func TestRedrive_TakesOfAKeyWhatWasAskedForAndNoMore(t *testing.T) {
 	cl := newCluster()
 	tracker := openTracker2(t, cl, 0)
 	letters := parked(t, cl, tracker, "k", "k", "k")
-	r := redriver(cl, patience)
+	r := redriver(cl, parts.Patience)
 	x, err := Read(t.Context(), r.Store)
 	require.NoError(t, err)
 	out, err := r.Redrive(t.Context(), x, []*Entry{x.byID[letters[0].ID], x.byID[letters[2].ID]})

@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
-
-const patience = 20 * time.Second
 
 // parked writes a parking letter for each of the keys to the topic, and returns them as an index has them.
 func parked(t *testing.T, c *cluster, tracker *Tracker, keys ...string) []*Entry {
@@ -36,7 +35,7 @@ func TestKeeper_ARowWaitsForTheResolutionOfItsOwnKey(t *testing.T) {
 	tracker.writer.now = func() time.Time { looked <- struct{}{}; return time.Now() }
 	tracker.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- tracker.Wait(ctx, &sink.Message{Topic: "orders", Key: []byte("k")}) }()

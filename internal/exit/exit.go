@@ -1,7 +1,7 @@
 // Package exit holds how a command ends: exit codes, and errors with what they mean for the WAL
 // and what to type next.
 //
-//	explain.go Explain: the table of errors
+//	codes.go the table error -> exit code and advice, and Explain, which looks it up
 package exit
 
 import (

@@ -44,7 +44,7 @@ func TestDialer_DiscardsWhatWasNotSent(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "nothing is left unsent")
 			end(t, d, conn)
 
-			require.NoError(t, broker.SetReadDeadline(time.Now().Add(patience)))
+			require.NoError(t, broker.SetReadDeadline(time.Now().Add(parts.Patience)))
 			arrived, err := io.Copy(io.Discard, broker)
 			t.Logf("%d bytes taken by the kernel, %d arrived: %v", sent, arrived, err)
 			require.Less(t, arrived, int64(sent))

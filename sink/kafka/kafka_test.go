@@ -9,8 +9,6 @@ import (
 
 func TestMain(m *testing.M) { parts.Main(m) }
 
-const patience = time.Minute // for conditions that are true within milliseconds
-
 // quick is a configuration whose retries and time-outs suit a test.
 func quick(brokers ...string) Config {
 	cfg := DefaultConfig()

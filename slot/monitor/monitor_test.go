@@ -29,7 +29,7 @@ import (
 const noticeLimit = 10 * time.Second
 
 // patience is for what is no promise.
-const patience = 2 * time.Minute
+const patience = parts.Patience
 
 // watched is a monitor that runs.
 type watched struct {

@@ -35,7 +35,8 @@ func Environment(further ...string) []string {
 	return append(env, further...)
 }
 
-// Output is all that a process has printed so far. It may be used from any goroutine.
+// Output is all that a process has printed so far: tests count lines in it, and child.Output keeps
+// only the end. It may be used from any goroutine.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -1,7 +1,6 @@
 package security
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -158,14 +157,20 @@ func (b *box) heard(what, text string) {
 	b.said[what] += text
 }
 
-// run runs a command to its end, or to its deadline, and keeps what it said. A goroutine dump is part of it if it had to be ended.
+func (b *box) environment() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "GORACE=atexit_sleep_ms=0"}
+}
+
+// run runs a command to its end, or to its deadline, and keeps what it said. A goroutine dump is
+// part of it if it had to be ended. parts.RunRelay has no deadline, and is not for the goroutines
+// of a group.
 func (b *box) run(t *testing.T, within time.Duration, env []string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.binary, args...)
 	cmd.Dir = b.dir
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "GORACE=atexit_sleep_ms=0"}, env...)
+	cmd.Env = append(b.environment(), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) }
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer
@@ -199,34 +204,18 @@ func TestCanary_NoSecretIsEverPrinted(t *testing.T) {
 	whole := b.with(t, nil)
 
 	// A relay that runs, and what it shows to those who may ask.
-	d := exec.CommandContext(t.Context(), b.binary, "run", "--config", whole)
-	d.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir}
-	stderr, err := d.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, d.Start())
-	halted := make(chan struct{})
-	var reading sync.WaitGroup
-	reading.Go(func() { // ends with the process
-		once := sync.OnceFunc(func() { close(halted) })
-		for s := bufio.NewScanner(stderr); s.Scan(); {
-			b.heard("the log", s.Text()+"\n")
-			if strings.Contains(s.Text(), "not a topic") {
-				once()
-			}
-		}
-		once()
-	})
+	d := parts.StartRelay(t, parts.RelayConfig{Dir: b.dir, Env: b.environment(), OneLog: true},
+		"run", "--config", whole)
 	b.ask(t)
-	select {
-	case <-halted:
-	case <-time.After(2 * time.Minute):
-		t.Error("the relay did not come to the row that cannot be routed")
+	parts.Await(t, "the row that cannot be routed", func() (bool, error) {
+		return d.Log.Count("not a topic") > 0, nil
+	})
+	// state, reload, and a dump of all goroutines
+	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGQUIT} {
+		_ = d.Signal(sig)
 	}
-	for _, sig := range []os.Signal{syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGQUIT} { // state, reload, and a dump of all goroutines
-		_ = d.Process.Signal(sig)
-	}
-	reading.Wait()
-	_ = d.Wait()
+	d.Wait(t)
+	b.heard("the log", d.Log.String())
 
 	// Every command, with everything in order and with something wrong.
 	var several group

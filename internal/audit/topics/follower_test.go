@@ -35,7 +35,7 @@ func follow(t *testing.T, cfg kafka.Config, pattern, exclude string) *following 
 	if pattern != "" {
 		expression = regexp.MustCompile("^(?:" + pattern + ")$")
 	}
-	f, err := Follow(parts.Within(t, 3*patience), cfg, expression, exclude, zerolog.Nop())
+	f, err := Follow(parts.Within(t, 3*parts.Patience), cfg, expression, exclude, zerolog.Nop())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -201,7 +201,7 @@ func TestFollower_ConnectsAsTheSinkDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := cfg
 			wrong(&cfg)
-			_, err := Follow(parts.Within(t, patience), cfg, nil, "", zerolog.Nop())
+			_, err := Follow(parts.Within(t, parts.Patience), cfg, nil, "", zerolog.Nop())
 			require.ErrorIs(t, err, map[string]error{"password": sink.ErrAuthentication,
 				"certificate": sink.ErrTLS}[name])
 			require.NotContains(t, err.Error(), "canary")
@@ -212,7 +212,7 @@ func TestFollower_ConnectsAsTheSinkDoes(t *testing.T) {
 // A follower that was opened and never run can be closed, and so can one whose time is over.
 func TestFollow_GivesUpWithItsContext(t *testing.T) {
 	broker := parts.Cluster(t)
-	f, err := Follow(parts.Within(t, patience), quick(broker.ListenAddrs()...), nil, "",
+	f, err := Follow(parts.Within(t, parts.Patience), quick(broker.ListenAddrs()...), nil, "",
 		zerolog.Nop())
 	require.NoError(t, err)
 	f.Close()

@@ -14,8 +14,6 @@ func TestMain(m *testing.M) {
 	parts.Main(m, goleak.IgnoreAnyFunction(sleepingBreaker), goleak.IgnoreAnyFunction(meters))
 }
 
-const patience = time.Minute // for conditions that are true within milliseconds
-
 // quick is a configuration whose retries and time-outs suit a test.
 func quick(brokers ...string) kafka.Config {
 	cfg := kafka.DefaultConfig()

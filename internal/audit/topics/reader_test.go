@@ -21,7 +21,7 @@ import (
 
 func openReader(t *testing.T, b *parts.Broker, committed bool) *Reader {
 	t.Helper()
-	r, err := OpenReader(parts.Within(t, 3*patience), real(b), committed)
+	r, err := OpenReader(parts.Within(t, 3*parts.Patience), real(b), committed)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	return r
@@ -31,11 +31,11 @@ func openReader(t *testing.T, b *parts.Broker, committed bool) *Reader {
 func (r *Reader) read(t *testing.T, topic string,
 	since time.Time) (values [][]string, spans []Span) {
 	t.Helper()
-	spans, err := r.Spans(parts.Within(t, 3*patience), topic, since)
+	spans, err := r.Spans(parts.Within(t, 3*parts.Patience), topic, since)
 	require.NoError(t, err)
 	values = make([][]string, len(spans))
 	last, lastOffset := 0, int64(-1)
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+	require.NoError(t, r.Read(parts.Within(t, 3*parts.Patience), spans,
 		func(span int, offset int64, m *sink.Message) error {
 			if span != last {
 				last, lastOffset = span, -1
@@ -87,18 +87,18 @@ func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
 	writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, 10_000)).FirstErr())
 	seen := 0
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+	require.NoError(t, r.Read(parts.Within(t, 3*parts.Patience), spans,
 		func(int, int64, *sink.Message) error { seen++; return nil }))
 	require.Equal(t, 10_000, seen)
 
-	found, err := r.Topics(parts.Within(t, 3*patience), regexp.MustCompile("^"+topic+"$"))
+	found, err := r.Topics(parts.Within(t, 3*parts.Patience), regexp.MustCompile("^"+topic+"$"))
 	require.NoError(t, err)
 	require.Equal(t, []string{topic}, found)
-	_, err = r.Spans(parts.Within(t, 3*patience), topic+"-that-does-not-exist", time.Time{})
+	_, err = r.Spans(parts.Within(t, 3*parts.Patience), topic+"-that-does-not-exist", time.Time{})
 	require.ErrorIs(t, err, sink.ErrUnknownTopic)
 
 	enough := errors.New("enough")
-	require.ErrorIs(t, r.Read(parts.Within(t, 3*patience), spans,
+	require.ErrorIs(t, r.Read(parts.Within(t, 3*parts.Patience), spans,
 		func(int, int64, *sink.Message) error { return enough }), enough)
 }
 
@@ -141,12 +141,12 @@ func TestReader_SeesWhatTransactionsLeave(t *testing.T) {
 // The leader of a topic that was just created, or that moves, may not be the one that is asked.
 func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
-	r, err := OpenReader(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
+	r, err := OpenReader(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), true)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition,
 		Count: 2})
-	spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
+	spans, err := r.Spans(parts.Within(t, parts.Patience), "orders", time.Time{})
 	require.NoError(t, err)
 	require.Len(t, spans, 2)
 }
@@ -182,11 +182,11 @@ func TestReader_DoesNotSpinOnAnswersThatBringNothing(t *testing.T) {
 			})
 			cfg := quick(c.ListenAddrs()...)
 			cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = patient/4, patient/2, patient
-			r, err := OpenReader(parts.Within(t, patience), cfg, false)
+			r, err := OpenReader(parts.Within(t, parts.Patience), cfg, false)
 			require.NoError(t, err)
 			t.Cleanup(r.Close)
 			all := []Span{{Topic: "orders", From: 0, End: 7}}
-			require.Error(t, r.Read(parts.Within(t, patience), all,
+			require.Error(t, r.Read(parts.Within(t, parts.Patience), all,
 				func(int, int64, *sink.Message) error { return nil }))
 			require.LessOrEqual(t, asked.Load(), int64(patient/kafka.ReadPause)+5)
 		})

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	parts.Main(m)
 }
 
-const patience = time.Minute // for conditions that are true within milliseconds
+const patience = parts.Patience
 
 // quick is a configuration whose retries and time-outs suit a test.
 func quick(brokers ...string) kafka.Config {

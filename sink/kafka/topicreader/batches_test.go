@@ -54,11 +54,11 @@ func TestReader_ReadsEveryKindOfBatch(t *testing.T) {
 				answer.Topics = append(answer.Topics, topic)
 				return answer, nil, true
 			})
-			r, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), false)
+			r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), false)
 			require.NoError(t, err)
 			t.Cleanup(r.Close)
 			seen := 0
-			require.NoError(t, r.Scan(parts.Within(t, patience), Span{"orders", 0, 10, 20}, 0,
+			require.NoError(t, r.Scan(parts.Within(t, parts.Patience), Span{"orders", 0, 10, 20}, 0,
 				func(record *kgo.Record) error {
 					require.Equal(t, name == "control", record.Attrs.IsControl())
 					require.Equal(t, name == "control" || name == "of a transaction",
@@ -88,12 +88,13 @@ func TestReader_GoesOnBehindWhatRetentionTakes(t *testing.T) {
 	_, spans := r.readAll(t, topic, noTime)
 	deleteBefore(t, writer, topic, 7)
 	var offsets []int64
-	require.NoError(t, r.Scan(parts.Within(t, patience), spans[0], 0, func(record *kgo.Record) error {
+	within := parts.Within(t, parts.Patience)
+	require.NoError(t, r.Scan(within, spans[0], 0, func(record *kgo.Record) error {
 		offsets = append(offsets, record.Offset)
 		return nil
 	}))
 	require.Equal(t, []int64{7, 8, 9}, offsets)
-	whole, err := r.Whole(parts.Within(t, patience), topic)
+	whole, err := r.Whole(parts.Within(t, parts.Patience), topic)
 	require.NoError(t, err)
 	require.False(t, whole)
 }

@@ -16,8 +16,6 @@ func TestMain(m *testing.M) {
 	parts.Main(m)
 }
 
-const patience = time.Minute // for conditions that are true within milliseconds
-
 // quick is a configuration whose retries and time-outs suit a test.
 func quick(brokers ...string) kafka.Config {
 	cfg := kafka.DefaultConfig()
@@ -50,7 +48,7 @@ var noTime time.Time
 // deleteBefore does what retention does.
 func deleteBefore(t testing.TB, client *kgo.Client, topic string, offset int64) {
 	t.Helper()
-	deleted, err := kadm.NewClient(client).DeleteRecords(parts.Within(t, patience),
+	deleted, err := kadm.NewClient(client).DeleteRecords(parts.Within(t, parts.Patience),
 		kadm.OffsetsList{{Topic: topic, At: offset}}.Offsets())
 	require.NoError(t, err)
 	require.NoError(t, deleted.Error())

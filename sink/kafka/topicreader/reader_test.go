@@ -19,7 +19,7 @@ import (
 
 func openReader(t *testing.T, b *parts.Broker, committed bool) *Reader {
 	t.Helper()
-	r, err := Open(parts.Within(t, 3*patience), real(b), committed)
+	r, err := Open(parts.Within(t, 3*parts.Patience), real(b), committed)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	return r
@@ -29,11 +29,11 @@ func openReader(t *testing.T, b *parts.Broker, committed bool) *Reader {
 func (r *Reader) readAll(t *testing.T, topic string,
 	since time.Time) (values [][]string, spans []Span) {
 	t.Helper()
-	spans, err := r.Spans(parts.Within(t, 3*patience), topic, since)
+	spans, err := r.Spans(parts.Within(t, 3*parts.Patience), topic, since)
 	require.NoError(t, err)
 	values = make([][]string, len(spans))
 	last, lastOffset := 0, int64(-1)
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+	require.NoError(t, r.Read(parts.Within(t, 3*parts.Patience), spans,
 		func(m *sink.Message, offset int64) error {
 			span := slices.IndexFunc(spans, func(s Span) bool { return s.Partition == m.Partition })
 			if span != last {
@@ -86,15 +86,15 @@ func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
 	writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, 10_000)).FirstErr())
 	seen := 0
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+	require.NoError(t, r.Read(parts.Within(t, 3*parts.Patience), spans,
 		func(*sink.Message, int64) error { seen++; return nil }))
 	require.Equal(t, 10_000, seen)
 
-	_, err := r.Spans(parts.Within(t, 3*patience), topic+"-that-does-not-exist", time.Time{})
+	_, err := r.Spans(parts.Within(t, 3*parts.Patience), topic+"-that-does-not-exist", time.Time{})
 	require.ErrorIs(t, err, sink.ErrUnknownTopic)
 
 	enough := errors.New("enough")
-	require.ErrorIs(t, r.Read(parts.Within(t, 3*patience), spans,
+	require.ErrorIs(t, r.Read(parts.Within(t, 3*parts.Patience), spans,
 		func(*sink.Message, int64) error { return enough }), enough)
 }
 
@@ -137,12 +137,12 @@ func TestReader_SeesWhatTransactionsLeave(t *testing.T) {
 // The leader of a topic that was just created, or that moves, may not be the one that is asked.
 func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
-	r, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
+	r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), true)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition,
 		Count: 2})
-	spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
+	spans, err := r.Spans(parts.Within(t, parts.Patience), "orders", time.Time{})
 	require.NoError(t, err)
 	require.Len(t, spans, 2)
 }
@@ -151,18 +151,18 @@ func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 // is in one that is taken for missing.
 func TestReader_AsksAgainForATopicThatABrokerDoesNotHave(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
-	r, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
+	r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), true)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	for range 3 {
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders",
 			Err: kerr.UnknownTopicOrPartition, Count: 2})
-		spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
+		spans, err := r.Spans(parts.Within(t, parts.Patience), "orders", time.Time{})
 		require.NoError(t, err)
 		require.Len(t, spans, 2)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders",
 			Err: kerr.UnknownTopicOrPartition, Count: 2})
-		ends, err := r.Ends(parts.Within(t, patience), "orders", "missing")
+		ends, err := r.Ends(parts.Within(t, parts.Patience), "orders", "missing")
 		require.NoError(t, err)
 		require.Equal(t, map[string][]int64{"orders": {0, 0}, "missing": {}}, ends)
 	}
