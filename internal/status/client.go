@@ -37,7 +37,7 @@ func Get(ctx context.Context, c httpserver.Config,
 	path string) (code int, body []byte, err error) {
 	base := c.LocalURL()
 	if base == "" {
-		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to "+
+		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to " +
 			"connect to")
 	}
 	return request(ctx, http.MethodGet, base+path, "", nil)
