@@ -218,7 +218,7 @@ func (m *Monitor) note(err error) {
 	m.mu.Unlock()
 	if known && !m.unreachable {
 		m.unreachable = true
-		m.record("connection_lost", "the server cannot be asked any more: "+err.Error())
+		m.record("connection_lost", "the server cannot be queried: "+err.Error())
 	}
 	m.export(m.Observation())
 }
