@@ -17,14 +17,14 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// desk parks by key and writes plain letters.
-type desk struct {
+// deadLetterHandler parks by key and writes plain dead letters.
+type deadLetterHandler struct {
 	topic  string
 	parked map[string]bool
 }
 
-func (d *desk) DeadLetter(p deadletter.Poison) (*sink.Message, error) {
-	m := &sink.Message{Topic: d.topic, Partition: sink.ByKey, Value: []byte(p.Cause)}
+func (h *deadLetterHandler) DeadLetter(p deadletter.Poison) (*sink.Message, error) {
+	m := &sink.Message{Topic: h.topic, Partition: sink.ByKey, Value: []byte(p.Cause)}
 	switch {
 	case p.Message != nil:
 		m.Key, m.Origin = p.Message.Key, p.Message.Origin
@@ -32,28 +32,29 @@ func (d *desk) DeadLetter(p deadletter.Poison) (*sink.Message, error) {
 		m.Origin = sink.Origin{LSN: p.Event.LSN, Index: p.Event.Index, CommitTime: p.Event.Time}
 	}
 	if p.Policy == deadletter.DeadLetterKey {
-		d.parked[string(m.Key)] = true
+		h.parked[string(m.Key)] = true
 	}
 	return m, nil
 }
 
-func (d *desk) Follow(_ *replication.Event, m *sink.Message) (*sink.Message, error) {
-	if !d.parked[string(m.Key)] {
+func (h *deadLetterHandler) Follow(_ *replication.Event, m *sink.Message) (*sink.Message, error) {
+	if !h.parked[string(m.Key)] {
 		return nil, nil
 	}
-	return &sink.Message{Topic: d.topic, Partition: sink.ByKey, Key: m.Key, Value: []byte("parked " + string(m.Value)), Origin: m.Origin}, nil
+	return &sink.Message{Topic: h.topic, Partition: sink.ByKey, Key: m.Key, Value: []byte("parked " + string(m.Value)), Origin: m.Origin}, nil
 }
 
-func (d *desk) Wait(context.Context, *sink.Message) error { return nil }
+func (h *deadLetterHandler) Wait(context.Context, *sink.Message) error { return nil }
 
-func (d *desk) Close() {}
+func (h *deadLetterHandler) Close() {}
 
-// policies sets one policy for all causes, and gives each session a desk that remembers what the one before has parked.
+// policies sets one policy for all causes, and gives each session a dead-letter
+// handler that remembers what the one before has parked.
 func (x *setup) policies(p deadletter.Policy) {
 	c := deadletter.DefaultConfig()
 	c.NotRoutable, c.InvalidTopic, c.TooLarge, c.Refused, c.Malformed = p, p, p, p, p
 	x.parts.DeadLetters.Policies = c
-	d := &desk{topic: c.Topic, parked: map[string]bool{}}
+	d := &deadLetterHandler{topic: c.Topic, parked: map[string]bool{}}
 	x.parts.DeadLetters.Open = func(context.Context, sink.Source, pglogrepl.LSN) (deadletter.Handler, error) { return d, nil }
 }
 
@@ -97,7 +98,7 @@ func TestPoison_FollowsThePolicy(t *testing.T) {
 			deadletter.Skip:          {"a1", "b2", "a3"},
 		} {
 			if name == "not routable" && policy == deadletter.DeadLetterKey {
-				continue // the desk of this test knows no key of such a row
+				continue // the handler of this test has no key of such a row
 			}
 			t.Run(name+"/"+string(policy), func(t *testing.T) {
 				x := newSetup(t)
@@ -225,7 +226,7 @@ func TestPoison_RefusedBatchDoesNotCondemnTheInnocent(t *testing.T) {
 	require.Equal(t, []string{"event 1", "event 2", "event 3", "event 4", "event 5", "event 6", "too_large", "event 8", "event 9"}, withoutRepeats(x.payloads()))
 }
 
-// The policies are one for each cause: that there is a topic for others makes no letter of a row whose policy is to halt.
+// The policies are one for each cause: that there is a topic for others makes no dead letter of a row whose policy is to halt.
 func TestPoison_HaltsForOneCauseBesideLettersForOthers(t *testing.T) {
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)

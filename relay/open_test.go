@@ -39,18 +39,19 @@ func TestOpen_OutlastsTheTimeoutOfTheServer(t *testing.T) {
 	require.NoError(t, r.end())
 }
 
-type countedDesk struct {
+type countedHandler struct {
 	deadletter.Handler
 	open *atomic.Int64
 }
 
-func (d *countedDesk) Close() {
-	d.open.Add(-1)
-	d.Handler.Close()
+func (h *countedHandler) Close() {
+	h.open.Add(-1)
+	h.Handler.Close()
 }
 
-// A desk that stays open goes on to follow its topic, and says that keys are no longer parked for a session that is not there.
-func TestOpen_ClosesTheDeskOfASessionThatDoesNotBegin(t *testing.T) {
+// A dead-letter handler that stays open continues to read its topic, and reports to an ended session
+// that keys are no longer parked.
+func TestOpen_ClosesTheDeadLetterHandlerOfASessionThatDoesNotBegin(t *testing.T) {
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)
 	var open, asked atomic.Int64
@@ -61,7 +62,7 @@ func TestOpen_ClosesTheDeskOfASessionThatDoesNotBegin(t *testing.T) {
 			return nil, err
 		}
 		open.Add(1)
-		return &countedDesk{d, &open}, nil
+		return &countedHandler{d, &open}, nil
 	}
 	const failures = 4
 	x.parts.Server.Moved = func(context.Context, relay.Move) error {

@@ -110,7 +110,7 @@ type StoredPositionError struct {
 }
 
 func (e *StoredPositionError) Error() string {
-	return fmt.Sprintf("the position topic says that all is published up to %s of timeline %d "+
+	return fmt.Sprintf("the position topic records all as published up to %s of timeline %d "+
 		"of system %s, and the history of this server, which is at %s of timeline %d of system "+
 		"%s, does not lead there (%s): %v",
 		e.Stored.LSN, e.Stored.Source.Timeline, e.Stored.Source.SystemID, e.Server.WrittenLSN,

@@ -18,17 +18,17 @@ func (everythingIsThere) Published(context.Context, sink.Source, *sink.Message) 
 	return true, nil
 }
 
-type noDesk struct{ deadletter.Handler }
+type noHandler struct{ deadletter.Handler }
 
-// Letters do not come in the order of positions, which is what dedup goes by.
-func TestSession_AsksTheDeskAloneAboutLetters(t *testing.T) {
-	s := &session{dedup: everythingIsThere{}, deadLetters: noDesk{}, policies: deadletter.DefaultConfig()}
+// Dead letters do not come in the order of positions, which is what dedup goes by.
+func TestSession_LeavesDeadLettersToTheirHandler(t *testing.T) {
+	s := &session{dedup: everythingIsThere{}, deadLetters: noHandler{}, policies: deadletter.DefaultConfig()}
 	there, err := s.alreadyPublished(t.Context(), &replication.Event{XID: 7}, &sink.Message{Topic: s.policies.Topic})
 	require.NoError(t, err)
 	require.False(t, there)
 }
 
-// redriving is a desk that has the row with an index wait once.
+// redriving is a dead-letter handler that has the row with an index wait once.
 type redriving struct {
 	deadletter.Handler
 	index uint32

@@ -153,7 +153,7 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 		// From 18 a missing publication is only this warning, and its rows are left out. A standby
 		// of synchronized_standby_slots that delays the stream has the same code, from slot.c.
 		if n.SeverityUnlocalized == "WARNING" && n.Code == "55000" && n.File != "slot.c" {
-			return fmt.Errorf("replication stream at %s: server says %q: %w", s.positions.received,
+			return fmt.Errorf("replication stream at %s: server reports %q: %w", s.positions.received,
 				n.Message, ErrPublicationMissing)
 		}
 	// CopyDone, CommandComplete, ReadyForQuery: a walsender ends so only at shutdown
@@ -199,8 +199,8 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 			s.seen(b)
 		}
 		if s.schedule.serverStopping() && s.acked() < s.positions.received {
-			return fmt.Errorf("server asked %d times for a confirmation that the sink "+
-				"holds up: %w", s.schedule.requests, ErrServerStopping)
+			return fmt.Errorf("server requested %d replies, and the sink has not acknowledged "+
+				"all that was received: %w", s.schedule.requests, ErrServerStopping)
 		}
 	default:
 		return fmt.Errorf("%w: copy data of %d bytes", ErrProtocol, len(body))

@@ -73,7 +73,7 @@ func endPrepared(blockers []blocker) string {
 		}
 		if b.Len() == 0 {
 			b.WriteString("\nSELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY " +
-				"prepared; -- they stay until somebody ends them")
+				"prepared; -- they stay until they are committed or rolled back")
 		}
 		b.WriteString("\n" + EndPrepared(*p.GID, p.Database))
 	}

@@ -193,7 +193,7 @@ func fixFull(ctx context.Context, conn *pgx.Conn) string {
 
 // FixSlotLimit leaves room for more than one more: changing it takes a restart.
 func FixSlotLimit(limit int) string {
-	return "postrider slot list   # one that nobody needs can be dropped; or:\n" +
+	return "postrider slot list   # an unused one can be dropped; or:\n" +
 		fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d; -- takes effect when the server is "+
 			"restarted", max(20, 2*limit))
 }

@@ -17,7 +17,7 @@ var (
 	ErrNotFound   = replication.ErrSlotMissing // no slot of this name
 	ErrExists     = errors.New("replication slot exists already")
 	ErrNoFreeSlot = errors.New("no free replication slot")
-	ErrForeign    = errors.New("it was made by somebody else")
+	ErrForeign    = errors.New("it was created by another client")
 	ErrBlocked    = errors.New("creation of the replication slot waits for open transactions")
 	ErrServer     = errors.New("server does not fit") // version, wal_level, standby
 	ErrNoSnapshot = errors.New("rows already in the table cannot be published")

@@ -170,7 +170,7 @@ func Verify(s Slot, database string) error {
 	own := s.Name[:min(len(s.Name), longest-len(suffix))] + suffix
 	return &Error{
 		Err: diagnosed(fmt.Sprintf("slot %q %s", s.Name, problem), replication.ErrSlotUnusable),
-		WAL: "it keeps WAL until somebody drops it",
+		WAL: "it keeps WAL until it is dropped",
 		Fix: fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot create %s",
 			own, own),
 	}

@@ -55,7 +55,7 @@ func TestVerdict_FindsASwappedPair(t *testing.T) {
 	require.Equal(t, int64(1), tally.Verdict().OutOfOrder)
 }
 
-func TestVerdict_FindsAPhantom(t *testing.T) {
+func TestVerdict_FindsAnUnexpectedRecord(t *testing.T) {
 	tally := good()
 	tally.Received("a", 101)
 	require.Equal(t, int64(1), tally.Verdict().Phantom)

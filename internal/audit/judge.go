@@ -13,7 +13,7 @@ type Row struct {
 	ID          []byte // unique
 	Key         []byte // rows of one key are ordered by their commits; nil: no order
 	Transaction uint64 // zero: unknown
-	Judged      bool   // false: the row serves to recognise its records, which are no phantoms
+	Judged      bool   // false: the row serves to recognise its records, which are not unexpected
 }
 
 // Written has the rows to publish. Rows calls each for the same rows in the same order every time.
@@ -289,12 +289,12 @@ func (j *judge) pass(ctx context.Context, keys keyRange, first, last bool) error
 	return nil
 }
 
-// countRecords counts records and phantoms. Call it after all passes.
+// countRecords counts records and unexpected ones. Call it after all passes.
 func (j *judge) countRecords() {
 	for i := range j.records {
-		records, phantoms, longest := j.records[i].count()
+		records, unexpected, longest := j.records[i].count()
 		j.report.Records += records
-		j.report.Phantom += phantoms
+		j.report.Phantom += unexpected
 		j.report.LongestRepeat = max(j.report.LongestRepeat, longest)
 	}
 }

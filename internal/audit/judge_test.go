@@ -170,7 +170,7 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 			},
 			func(v *Report) { v.OutOfOrder = 3 },
 		},
-		"phantoms, one without an id": {
+		"unexpected records, one without an id": {
 			func(r *run) {
 				r.partitions[2] = slices.Insert(r.partitions[2], 5, "rolled back", "",
 					"rolled back")

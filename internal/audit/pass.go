@@ -85,7 +85,7 @@ func (p *pass) readCommits(ctx context.Context) error {
 	})
 }
 
-// record judges one record. In the last pass, a record without a row in any pass is a phantom.
+// record judges one record. In the last pass, a record without a row in any pass is unexpected.
 func (p *pass) record(r *Record, last bool) {
 	slot, found := 0, false
 	if r.ID != nil {
@@ -205,7 +205,7 @@ func newRecordSet(p Partition) recordSet {
 
 // count returns the counts, and the longest run of repetitions. Offsets without a record, such as
 // transaction markers, do not end a run.
-func (s *recordSet) count() (records, phantoms, longest int64) {
+func (s *recordSet) count() (records, unexpected, longest int64) {
 	run := int64(0)
 	for at := range s.n {
 		switch {
@@ -219,8 +219,8 @@ func (s *recordSet) count() (records, phantoms, longest int64) {
 		}
 		records++
 		if !s.ofRow.has(at) {
-			phantoms++
+			unexpected++
 		}
 	}
-	return records, phantoms, longest
+	return records, unexpected, longest
 }

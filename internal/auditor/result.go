@@ -112,13 +112,13 @@ func (r *Result) Print(w io.Writer) {
 			fmt.Sprintf("records of rows that had arrived; longest run: %d", r.LongestRepeat)},
 		{"out of order", count(r.OrderJudged > 0 || r.OrderNotJudged == 0, r.OutOfOrder),
 			r.orderText()},
-		{"torn replays", count(true, r.PartialReplays),
+		{"partial replays", count(true, r.PartialReplays),
 			"repetitions that leave a row of their key out"},
-		{"phantom", count(true, r.Phantom), "records of no row, or without an id"},
-		{"torn transactions", count(partial, r.PartialTransactions), partialText},
+		{"unexpected", count(true, r.Phantom), "records of no row, or without an id"},
+		{"partial transactions", count(partial, r.PartialTransactions), partialText},
 		{"partition changes", count(true, r.PartitionChanges), r.partitionText()},
 	} {
-		text := fmt.Sprintf("%-18s %10s  %s", line.name, line.count, line.text)
+		text := fmt.Sprintf("%-20s %10s  %s", line.name, line.count, line.text)
 		fmt.Fprintln(w, strings.TrimRight(text, " "))
 	}
 	fmt.Fprintf(w, "\n%d records read", r.Records)
@@ -218,8 +218,21 @@ func (r *Result) sentence() string {
 	return "not clean"
 }
 
+// kindText is the name of a kind in text. The JSON keeps the names that scripts read.
+func kindText(kind audit.Kind) string {
+	switch kind {
+	case audit.PartialReplay:
+		return "partial replay"
+	case audit.PartialTransaction:
+		return "partial transaction"
+	case audit.Phantom:
+		return "unexpected"
+	}
+	return strings.ReplaceAll(string(kind), "_", " ")
+}
+
 func exampleText(e *audit.Example) string {
-	text := fmt.Sprintf("%-18s", strings.ReplaceAll(string(e.Kind), "_", " "))
+	text := fmt.Sprintf("%-20s", kindText(e.Kind))
 	if e.Kind == audit.PartialTransaction {
 		return fmt.Sprintf("%s transaction %d: %d rows arrived, %d did not", text, e.Transaction,
 			e.Arrived, e.Missing)

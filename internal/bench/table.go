@@ -158,7 +158,7 @@ func (r *Report) audit(w io.Writer) {
 		written, delivered = written+m.Written, delivered+m.Delivered
 		if !m.Clean() {
 			fmt.Fprintf(w, "audit of %s: written %d, delivered %d, lost %d, duplicated %d, "+
-				"out of order %d, phantom %d, torn %d\n", m,
+				"out of order %d, unexpected %d, partial %d\n", m,
 				m.Written, m.Delivered, m.Lost, m.Duplicated, m.OutOfOrder, m.Phantom, m.Partial)
 		}
 	}

@@ -147,7 +147,7 @@ func (r *reader) take(m *sink.Message, at time.Time) {
 	r.bytes += int64(len(m.Value))
 	n, ok := r.find(m.Key, m.Value, &r.scratch)
 	if !ok || n >= int64(len(r.received)) {
-		r.tally.Received("not one of ours", 1) // counts as phantom
+		r.tally.Received("not one of ours", 1) // counts as unexpected
 		return
 	}
 	if r.tally.Received(r.key(n), r.number(n)) {

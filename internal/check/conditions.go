@@ -36,9 +36,10 @@ func requirements(c health.Config) map[string]string {
 			"inactive_warning"),
 		health.HeldByTransaction: limit("no transaction older than", c.HeldWarning, "held_warning") +
 			": it keeps WAL for every slot of the server",
-		health.OtherSlot: size(c.OtherRetained, "for a slot that nobody reads", "other_slot_warning"),
-		health.Backlog:   size(c.LagWarning, "behind the server", "lag_warning"),
-		health.LagHigh:   limit("less than", c.UnackedWarning, "unacked_warning"),
+		health.OtherSlot: size(c.OtherRetained, "for a slot that no session reads",
+			"other_slot_warning"),
+		health.Backlog: size(c.LagWarning, "behind the server", "lag_warning"),
+		health.LagHigh: limit("less than", c.UnackedWarning, "unacked_warning"),
 		health.CatalogXminAge: fmt.Sprintf("less than %d transactions (health.catalog_xmin_warning)",
 			c.XminAgeWarning),
 		health.ObservationOld: "an observation each monitor.interval",

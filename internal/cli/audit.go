@@ -21,11 +21,11 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit",
 		Short: "Compare an outbox table with topics, whatever relay filled them: lost, " +
-			"duplicated, out of order, phantom",
+			"duplicated, out of order, unexpected",
 		Long: `audit reads the outbox tables (or, with --log, a write log) and the topics, and
-says what is lost, duplicated, out of order, phantom or partial. It works on what any relay has
-published, as long as a record carries the id of its row. It writes nothing, and takes no slot and
-no consumer group. The rows have to be in the table still.
+reports what is lost, duplicated, out of order, unexpected or partial. It works on what any relay
+has published, as long as a record carries the id of its row. It writes nothing, and takes no slot
+and no consumer group. The rows have to be in the table still.
 
 The topics are read from their beginnings to their ends as they are at the start; then the
 tables, in one snapshot. So a row that is not published yet counts as lost: beside a relay at

@@ -142,7 +142,7 @@ func TestAudit_CountsNoLetterOfAnotherDatabase(t *testing.T) {
 	i.put(broker, letterOfAnother("billing.outbox"))
 	r := i.run("audit")
 	require.Equal(t, 1, r.code, r.stdout)
-	require.Contains(t, r.stdout, "lost                        1")
+	require.Contains(t, r.stdout, "lost                          1")
 }
 
 // A slot of that name may be another relay's: nothing says that recover has made it.

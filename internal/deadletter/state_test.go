@@ -120,7 +120,7 @@ func TestState_ARowWaitsOnceForEachResolutionThatAsksForIt(t *testing.T) {
 	require.Zero(t, s.waitLeft(ordersK, start))
 }
 
-// openAs opens a keeper for another source than the one of openTracker, which knows the key of rows that could not be routed.
+// openAs opens a tracker for another source than the one of openTracker, which has the key of rows that could not be routed.
 func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *Tracker {
 	t.Helper()
 	opened, err := Open(t.Context(), Options{
@@ -132,7 +132,7 @@ func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *
 	return opened
 }
 
-func TestKeeper_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
+func TestTracker_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
 	c := newCluster()
 	ev, m := message("k", 1, position{900, 0})
 	letter, err := openTracker2(t, c, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
@@ -158,7 +158,7 @@ func TestKeeper_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
 }
 
 // The key of no bytes is a key; a row without one follows nobody.
-func TestKeeper_ARowWithoutAKeyFollowsNoParkedKey(t *testing.T) {
+func TestTracker_ARowWithoutAKeyFollowsNoParkedKey(t *testing.T) {
 	c := newCluster()
 	tracker := openAs(t, c, source, 0)
 	ev, m := message("", 1, position{100, 0})
@@ -178,7 +178,7 @@ func TestKeeper_ARowWithoutAKeyFollowsNoParkedKey(t *testing.T) {
 }
 
 // A row that cannot be routed is not asked about before, so its letter has to join those of its key by itself.
-func TestKeeper_TheLetterOfARowOfAParkedKeyParksWhateverThePolicy(t *testing.T) {
+func TestTracker_TheLetterOfARowOfAParkedKeyParksWhateverThePolicy(t *testing.T) {
 	c := newCluster()
 	tracker := openAs(t, c, source, 0)
 	ev, m := message("k", 1, position{100, 0})

@@ -25,7 +25,7 @@ func parked(t *testing.T, c *cluster, tracker *Tracker, keys ...string) []*Entry
 	return x.List(Filter{})
 }
 
-func TestKeeper_ARowWaitsForTheResolutionOfItsOwnKey(t *testing.T) {
+func TestTracker_ARowWaitsForTheResolutionOfItsOwnKey(t *testing.T) {
 	c := newCluster()
 	tracker := openTracker2(t, c, 0)
 	letters := parked(t, c, tracker, "k", "other")
@@ -67,7 +67,7 @@ func TestKeeper_ARowWaitsForTheResolutionOfItsOwnKey(t *testing.T) {
 }
 
 // To stop for a record of somebody else would let anybody stop the relay who may write to the topic.
-func TestKeeper_PassesRecordsThatItCannotRead(t *testing.T) {
+func TestTracker_PassesRecordsThatItCannotRead(t *testing.T) {
 	c := newCluster()
 	first := openTracker2(t, c, 0)
 	for partition := range int32(len(c.letters)) {

@@ -26,11 +26,11 @@ var advice = []struct {
 	{ErrNoTLS, "a server with TLS",
 		"give the server a certificate and its key (ssl_cert_file, ssl_key_file), and only then " +
 			"ssl = on: without the files it does not start again\n" +
-			"or, only if nobody else is on the network between, sslmode=disable in postgres.url"},
+			"or, only if the network between is private, sslmode=disable in postgres.url"},
 	{ErrTLS, "a TLS connection with a verified certificate",
 		"in postgres.url: sslrootcert=FILE has to hold the authority that signed the server's " +
 			"certificate, and the host has to be a name in it; " +
-			"sslmode=disable only if nobody else is on the network between"},
+			"sslmode=disable only if the network between is private"},
 	{ErrConfig, "a connection setting that can be read", "correct postgres.url"},
 	{ErrNotWritable, "one writable server among the hosts",
 		"add the primary to the hosts in postgres.url, or wait for the failover to end"},

@@ -187,5 +187,5 @@ func (l clientLog) Log(_ kgo.LogLevel, text string, pairs ...any) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		text += fmt.Sprintf("; %v: %v", pairs[i], pairs[i+1])
 	}
-	l.log.Debug().Str("reason", text).Msg("client library said")
+	l.log.Debug().Str("reason", text).Msg("message of the Kafka client")
 }

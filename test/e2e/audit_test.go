@@ -172,11 +172,11 @@ func TestAudit_FindsEachKindOfFault(t *testing.T) {
 			},
 			func(v *audit.Report) { v.OutOfOrder = 1 },
 		},
-		"a phantom": {
+		"an unexpected record": {
 			func(r [][]*kgo.Record) [][]*kgo.Record {
-				phantom := *r[p][5]
-				phantom.Headers = []kgo.RecordHeader{{Key: "id", Value: []byte("c0ffee00-0000-4000-8000-000000000000")}}
-				r[p] = slices.Insert(r[p], 12, &phantom)
+				unexpected := *r[p][5]
+				unexpected.Headers = []kgo.RecordHeader{{Key: "id", Value: []byte("c0ffee00-0000-4000-8000-000000000000")}}
+				r[p] = slices.Insert(r[p], 12, &unexpected)
 				return r
 			},
 			func(v *audit.Report) { v.Phantom = 1 },

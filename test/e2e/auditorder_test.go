@@ -251,7 +251,7 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	require.Equal(t, []any{1, "not proven"}, []any{code, v.Result})
 	p := start(t, g.environment(), "audit", "--config", g.file, "--topic", bare)
 	require.Zero(t, p.Wait(t))
-	require.Contains(t, p.Stdout.String(), "out of order       not judged  no record says when its row was committed")
+	require.Contains(t, p.Stdout.String(), "out of order         not judged  no record says when its row was committed")
 	require.Contains(t, p.Stdout.String(), "clean: every row arrived exactly once, order not judged")
 
 	// A column that the user names has no such order here, and the report says whose it is.
@@ -297,7 +297,7 @@ func TestAudit_CallsNothingLostThatRetentionMayHaveRemoved(t *testing.T) {
 
 	p := start(t, g.environment(), "audit", "--config", g.file)
 	require.Equal(t, 1, p.Wait(t))
-	require.Contains(t, p.Stdout.String(), "lost               not judged  5 rows are in no topic")
+	require.Contains(t, p.Stdout.String(), "lost                 not judged  5 rows are in no topic")
 	require.Contains(t, p.Stdout.String(), "not proven: 5 rows are in no topic, and may have been removed")
 }
 

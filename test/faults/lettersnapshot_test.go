@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// A slot that is lost while a key is parked is made anew with all rows of the tables: those of the key belong behind its open letters.
+// A slot that is lost while a key is parked is recreated with all rows of the tables: those of the key belong behind its open letters.
 func TestFault10_SnapshotDoesNotOvertakeAParkedKey(t *testing.T) {
 	t.Parallel()
 	p := newPoisonRig(t, "dead_letter_key")

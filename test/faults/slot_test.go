@@ -30,7 +30,7 @@ func (r *rig) dropSlot(t testing.TB, andThen string) {
 	})
 }
 
-func TestFault11_SlotMadeAnewWhileRunningStopsTheRelay(t *testing.T) {
+func TestFault11_SlotRecreatedWhileRunningStopsTheRelay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	r.settings["snapshot.order_by"] = `"number"`
@@ -57,7 +57,7 @@ func TestFault11_SlotMadeAnewWhileRunningStopsTheRelay(t *testing.T) {
 	p = r.started(t)
 	p.stop(t)
 	requireExact(t, r.judge(t))
-	matrix(t, 11, "made anew", "exit status 70; 100 rows in the gap, 100 published by recover")
+	matrix(t, 11, "recreated", "exit status 70; 100 rows in the gap, 100 published by recover")
 }
 
 func TestFault11_SlotDroppedWhileRunningStopsTheRelay(t *testing.T) {

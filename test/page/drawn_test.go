@@ -102,7 +102,7 @@ func TestPage_FillsAllTenParts(t *testing.T) {
 		},
 		"slot": {
 			"orders observed", "1.3 GiB left before the slot can be lost · 43 % of 3.0 GiB · 1.7 GiB retained", "Slot lost in 37m 39s · 33m to 48m", "while nothing is confirmed", "pid 21733 · postrider", "failover yes", "synced no",
-			"transaction of pid 4711", "prepared transaction 'billing-2026-11-20'", "idle in transaction", "replica_1 open", "analytics", "replica_2 inactive", "1 value not known", "the server was restarted",
+			"transaction of pid 4711", "prepared transaction 'billing-2026-11-20'", "idle in transaction", "replica_1 no", "analytics", "replica_2 inactive", "1 value not known", "the server was restarted",
 		},
 		"history": {"Published", "Commit to acknowledgement", "p99", "Lag", "Retained WAL", "limit 3.0 GiB", "written 605.0 KiB/s", "drained 0 B/s"},
 		"topics":  {"outbox.event.order 812 555.4 KiB 9,310,442", "24 × 3", "min.insync.replicas is 1"},

@@ -111,7 +111,7 @@ func TestPage_IsUsedByKeyboard(t *testing.T) {
 	}
 	require.Empty(t, unseen, "stops without a visible focus")
 	for _, wanted := range []string{
-		"button copy", "a Runbook: Postrider", "div Who holds it back", "div Topics", "button sort", "div Recent events", "button pause", "input all-keys", "input filter-keys", "summary 13 in order",
+		"button copy", "a Runbook: Postrider", "div Blockers", "div Topics", "button sort", "div Recent events", "button pause", "input all-keys", "input filter-keys", "summary 13 in order",
 	} {
 		require.True(t, slices.ContainsFunc(stops, func(stop string) bool { return strings.HasPrefix(stop, wanted) }), "no stop at %q:\n%s", wanted, strings.Join(stops, "\n"))
 	}
@@ -168,7 +168,7 @@ func TestPage_CopiesTheCommandWithoutItsRemark(t *testing.T) {
 	p := open(t, base, 1280, 900)
 	// A headless browser has no clipboard of a person's: the page's call is what can be seen.
 	p.do(chromedp.Evaluate[chromedp.Void](`Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text; } } })`))
-	p.do(chromedp.Click("#verdict .said .command button"))
+	p.do(chromedp.Click("#verdict .finding .command button"))
 	p.await("a copy", "window.copied !== undefined")
 	require.Equal(t, "ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf();", eval[string](p, "window.copied"))
 	require.Contains(t, p.text("#verdict"), "if the disk has room")

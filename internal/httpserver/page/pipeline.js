@@ -37,7 +37,7 @@ function doing(p) {
     next !== undefined && next > now() && el('span', {}, `next attempt by ${clockTime(next)}`),
     el('span', {}, many(p.published, 'message') + ' published'),
     el('span', {}, many(p.sessions, 'session')),
-    at !== undefined && now() - at > OLD && el('span', {}, `positions of ${clockTime(at)}: the server was not asked since`),
+    at !== undefined && now() - at > OLD && el('span', {}, `positions of ${clockTime(at)}: the server was not queried since`),
     oldest !== undefined && el('span', {}, 'oldest not acknowledged: ', ago(oldest, ''), ' old'),
   ];
 }

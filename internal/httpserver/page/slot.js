@@ -20,7 +20,7 @@ function showSlot(o) {
     safeBar(o),
     forecasts(o.forecast),
     facts(slotFacts(o)),
-    holders(o.holders), gate(o.gate), otherSlots(o.others), notes(o.notes), serverEvents(o.events));
+    blockers(o.holders), standbys(o.gate), otherSlots(o.others), notes(o.notes), serverEvents(o.events));
 }
 
 function walStatus(s) {
@@ -29,7 +29,7 @@ function walStatus(s) {
     el('li', { class: i === at ? `here at-${name}` : '', 'aria-current': i === at ? 'step' : undefined }, name)));
 }
 
-// severity is that of a condition of the verdict, which knows the thresholds of the configuration and what else has to hold; empty: there is none.
+// severity is that of a condition of the verdict, which has the thresholds of the configuration and what else has to hold; empty: there is none.
 function severity(name) {
   return data.verdict?.conditions?.find((c) => c.name === name)?.severity ?? '';
 }
@@ -63,7 +63,7 @@ function forecasts(f) {
   const kind = (name) => severity(name) && 'text-' + severity(name);
   const one = (name, e, className) => (isNumber(e?.seconds) || e?.assumption) && el('div', { 'data-key': name },
     el('dt', {}, name),
-    // Without a time, or when it has come, the assumption says how it stands.
+    // Without a time, or when it has come, the assumption shows how it stands.
     el('dd', {}, e.seconds > 0 ? [el('b', { class: className }, 'in ' + duration(e.seconds)), range(e), el('span', { class: 'assumption' }, e.assumption)]
       : e.assumption));
   return el('dl', { class: 'forecasts' },
@@ -107,26 +107,26 @@ const pair = (a, b) => (isNumber(a) || isNumber(b) ? `${perSecond(a)} / ${perSec
 
 const KINDS = { transaction: 'transaction', prepared_transaction: 'prepared transaction', standby_feedback: 'standby feedback' };
 
-function holders(list) {
+function blockers(list) {
   if (!list?.length) return null;
-  return el('div', { class: 'sub', 'data-key': 'holders' }, el('h3', {}, 'Who holds it back'), table({
-    name: 'Who holds it back', rows: list, key: (h) => [h.kind, h.pid, h.gid, h.xid, h.application].join(' '),
+  return el('div', { class: 'sub', 'data-key': 'blockers' }, el('h3', {}, 'Blockers'), table({
+    name: 'Blockers', rows: list, key: (h) => [h.kind, h.pid, h.gid, h.xid, h.application].join(' '),
     columns: [
-      { title: 'Who', cell: (h) => (KINDS[h.kind] ?? h.kind) + (h.pid ? ` of pid ${h.pid}` : '') + (h.gid ? ` '${h.gid}'` : '') },
+      { title: 'Blocker', cell: (h) => (KINDS[h.kind] ?? h.kind) + (h.pid ? ` of pid ${h.pid}` : '') + (h.gid ? ` '${h.gid}'` : '') },
       { title: 'Age', className: 'n', cell: (h) => ago(moment(h.since), '') },
       { title: 'Session', cell: (h) => [h.application, h.user, h.database, h.state].filter(Boolean).join(' · ') || '–' },
-      { title: 'Holds', cell: (h) => (h.holds_restart_lsn ? badge('warning', 'restart_lsn') : 'catalog_xmin') },
+      { title: 'Blocks', cell: (h) => (h.holds_restart_lsn ? badge('warning', 'restart_lsn') : 'catalog_xmin') },
     ],
   }));
 }
 
-function gate(list) {
+function standbys(list) {
   if (!list?.length) return null;
-  return el('div', { class: 'sub', 'data-key': 'gate' }, el('h3', {}, 'synchronized_standby_slots'), table({
+  return el('div', { class: 'sub', 'data-key': 'standbys' }, el('h3', {}, 'synchronized_standby_slots'), table({
     name: 'synchronized_standby_slots', rows: list, key: (g) => g.name,
     columns: [
       { title: 'Slot', cell: (g) => el('code', {}, g.name) },
-      { title: 'Gate', cell: (g) => (g.blocks ? badge('critical', 'blocks') : badge('ok', 'open')) },
+      { title: 'Relay waits', cell: (g) => (g.blocks ? badge('critical', 'yes') : badge('ok', 'no')) },
       { title: 'State', cell: (g) => (!g.exists ? 'missing' : g.active ? 'active' : ['inactive ', moment(g.inactive_since) !== undefined && ['for ', ago(moment(g.inactive_since), '')]]) },
       { title: 'wal_status', cell: (g) => g.wal_status || '–' },
     ],

@@ -1,4 +1,4 @@
-// The data: server-sent events, one for each part that changed, and a tick a second. When they stay away, the page says so.
+// The data: server-sent events, one for each part that changed, and a tick a second. When they stay away, the page shows that.
 
 const data = {};
 
@@ -10,11 +10,11 @@ const VIEWS = {
 const ALSO = { verdict: ['slot'], slot: ['pipeline', 'history', 'who'], build: ['who'] };
 
 const SILENT = 5e3; // after that long without a tick the data is called old
-const GIVEN_UP = 15e3; // after that long a connection that says nothing is replaced
+const REPLACE_AFTER = 15e3; // after that long a connection that sends nothing is replaced
 
 const changed = new Set();
 let source;
-let heard; // when the last tick came, by the browser's clock; undefined: never
+let lastTick; // when the last tick came, by the browser's clock; undefined: never
 let answered = false; // a tick came since the connection was last lost
 let opened; // when the present attempt began
 let failures = 0;
@@ -35,7 +35,7 @@ function connect() {
   }
   source.addEventListener('tick', (e) => {
     ahead = moment(JSON.parse(e.data).at) - Date.now();
-    heard = Date.now();
+    lastTick = Date.now();
     answered = true;
     failures = 0;
     draw();
@@ -75,11 +75,11 @@ function draw() {
   }
 }
 
-// showLive says whether the figures are those of now.
+// showLive shows whether the figures are those of now.
 function showLive() {
-  const silent = heard === undefined ? Date.now() - opened : Date.now() - heard;
+  const silent = lastTick === undefined ? Date.now() - opened : Date.now() - lastTick;
   const live = answered && silent < SILENT;
-  const state = live ? 'live' : heard === undefined && failures === 0 && silent < SILENT ? 'connecting' : 'lost';
+  const state = live ? 'live' : lastTick === undefined && failures === 0 && silent < SILENT ? 'connecting' : 'lost';
   const root = document.documentElement;
   const before = root.dataset.stream;
   root.dataset.stream = state;
@@ -88,8 +88,8 @@ function showLive() {
   const banner = document.getElementById('banner');
   banner.hidden = state !== 'lost';
   if (state === 'lost') {
-    show(banner, el('b', {}, heard === undefined ? 'The relay does not answer.' : `Data is ${duration(Math.max(1, Math.floor(silent / 1000)))} old: the relay does not answer.`),
-      heard !== undefined && ` Everything below is as it was at ${clockTime(heard)}.`, next, ' ',
+    show(banner, el('b', {}, lastTick === undefined ? 'The relay does not answer.' : `Data is ${duration(Math.max(1, Math.floor(silent / 1000)))} old: the relay does not answer.`),
+      lastTick !== undefined && ` Everything below is as it was at ${clockTime(lastTick)}.`, next, ' ',
       el('button', { type: 'button', 'data-action': 'reconnect' }, 'Try now'));
     lastVerdict(data.verdict);
   } else if (before === 'lost' && data.verdict) {
@@ -134,7 +134,7 @@ listenToCharts(document.getElementById('history'));
 nameTheme();
 setInterval(() => {
   tickAges();
-  if (!retry && Date.now() - Math.max(heard ?? 0, opened) > GIVEN_UP) connect();
+  if (!retry && Date.now() - Math.max(lastTick ?? 0, opened) > REPLACE_AFTER) connect();
   showLive();
 }, 1000);
 connect();

@@ -8,9 +8,9 @@ function lastVerdict(v) {
   view('verdict').className = 'card verdict unknown';
   show(view('verdict'),
     headline('unknown', 'No data'),
-    el('div', { class: 'said' },
-      el('p', { class: 'reason' }, v ? `the relay does not answer; it said “${STATES[v.state] ?? v.state}: ${v.reason}” last` : 'the relay does not answer'),
-      explained({ next: 'postrider status   (where the relay runs; if it does not, it asks the database)' })));
+    el('div', { class: 'finding' },
+      el('p', { class: 'reason' }, v ? `the relay does not answer; its last verdict was “${STATES[v.state] ?? v.state}: ${v.reason}”` : 'the relay does not answer'),
+      explained({ next: 'postrider status   (where the relay runs; if it does not, it queries the database)' })));
   tell('unknown', { state: 'No data', reason: 'the relay does not answer' });
 }
 
@@ -24,7 +24,7 @@ function showVerdict(v) {
   view('verdict').className = `card verdict ${known}`;
   show(view('verdict'),
     headline(known, STATES[v.state] ?? v.state),
-    el('div', { class: 'said' },
+    el('div', { class: 'finding' },
       sentence(v.reason),
       lead && el('p', { class: 'lead' }, el('b', {}, lead.name), since(lead, ' · '), cause(lead)),
       explained({ ...v, runbook: v.runbook && (lead?.name ?? v.runbook) })),
@@ -61,7 +61,7 @@ const condition = (c) => el('li', { 'data-key': c.name + (c.culprit ?? '') },
 
 let announced = '';
 
-// tell says it where the page itself is not seen: in the tab, and to a screen reader when it changes, not with every figure.
+// tell shows it where the page itself is not seen: in the tab, and to a screen reader when it changes, not with every figure.
 function tell(state, v, lead) {
   const name = data.slot?.slot?.name;
   document.title = [STATES[state] ?? 'No data', name !== 'postrider' && name, 'postrider'].filter(Boolean).join(' · ');

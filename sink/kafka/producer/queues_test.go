@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// queueTest feeds the queues of one topic by hand.
+// queueTest fills the partition queues of one topic by hand.
 type queueTest struct {
 	queues queues
 	topic  *topicQueues
