@@ -46,7 +46,7 @@ func TestFault29_AFullDiskUnderTheWALLosesNothing(t *testing.T) {
 	p := r.started(t)
 	l := r.load(t, 100)
 	l.more(t, 200)
-	network.Stall()
+	p.stall(t, network)
 	eventually(t, 2*time.Minute, "disk full", func() bool {
 		conn, err := pgx.Connect(t.Context(), r.dsn)
 		if err == nil {
@@ -82,7 +82,7 @@ func TestFault30_TheRelayNeedsNoDisk(t *testing.T) {
 	l := r.load(t, rate())
 	for range full(t, 2, 50) {
 		l.more(t, 300)
-		network.Stall() // what does not fit into memory waits in the WAL
+		p.stall(t, network) // what does not fit into memory waits in the WAL
 		p.full(t)
 		network.Resume()
 	}

@@ -152,6 +152,14 @@ func (p *process) ready() bool {
 	return code == http.StatusOK
 }
 
+// stall has the broker answer no more once this process has published something: before that the
+// relay may still look the topic up, and no message would be in flight.
+func (p *process) stall(t testing.TB, network *parts.Proxy) {
+	t.Helper()
+	eventually(t, time.Minute, "a message published", func() bool { return p.ask().Relay.Published > 0 })
+	network.Stall()
+}
+
 // full waits until the in-flight limit is reached: rows are in flight, and more of them wait in the WAL.
 func (p *process) full(t testing.TB) {
 	t.Helper()

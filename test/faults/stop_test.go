@@ -40,7 +40,7 @@ func TestFault03_SIGTERMWhileKafkaIsDownExitsByTheDrainTimeout(t *testing.T) {
 	p := r.started(t)
 	l := r.load(t, 200)
 	l.more(t, 200)
-	network.Stall()
+	p.stall(t, network)
 	l.more(t, 200)
 	l.end(t)
 
@@ -66,7 +66,7 @@ func TestFault03_SecondSignalStopsAtOnce(t *testing.T) {
 	p := r.started(t)
 	l := r.load(t, 200)
 	l.more(t, 200)
-	network.Stall()
+	p.stall(t, network)
 	l.more(t, 200)
 	l.end(t)
 
