@@ -95,12 +95,11 @@ func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 		return nil
 	}
 	last := *rs[len(rs)-1].pages
-	for i, r := range rs {
+	for _, r := range rs {
 		if r.at.Before(t) {
 			continue
 		}
-		if r.at.Sub(t) > interval || r.pages == nil || *r.pages > last || i == 0 &&
-			r.at.Sub(t) > interval {
+		if r.at.Sub(t) > interval || r.pages == nil || *r.pages > last {
 			return nil
 		}
 		return new(last - *r.pages)
