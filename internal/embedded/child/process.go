@@ -170,8 +170,8 @@ func eventually(done func() bool) bool {
 	return true
 }
 
-// nextPort counts from a random place: a server in Java listens seconds after it got its port, and no
-// other server of the process gets the same one meanwhile.
+// nextPort counts from a random place: a server in Java listens seconds after it got its port, and
+// no other server of the process gets the same one meanwhile.
 var nextPort = func() *atomic.Uint32 {
 	var next atomic.Uint32
 	next.Store(rand.Uint32N(ports))

@@ -76,7 +76,7 @@ func TestOpen_WaitsForNoBrokerThatIsSilent(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"), kfake.TLS(a.Server(names)))
 	advertise(t, c, 1, silent(t), c.ListenAddrs()[0], silent(t))
 	cfg := quick("localhost:" + portOf(t, c.ListenAddrs()[0]))
-	cfg.DialTimeout = 10 * patience
+	cfg.DialTimeout = 2 * patience
 	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
 	session(t, cfg, []*sink.Message{event("orders", us, 1000, 0, "k")})
 }
