@@ -148,8 +148,14 @@ func (x *snapshotPlace) insert(first, last int) {
 }
 
 // begin is what a new process does first.
+// begin repeats what open transactions of other tests block.
 func (x *snapshotPlace) begin() (*Copy, error) {
-	return NewSnapshot(x.cfg, x.parts).Begin(x.t.Context(), true)
+	for end := time.Now().Add(patience); ; {
+		c, err := NewSnapshot(x.cfg, x.parts).Begin(x.t.Context(), true)
+		if !errors.Is(err, slot.ErrBlocked) || time.Now().After(end) {
+			return c, err
+		}
+	}
 }
 
 func (x *snapshotPlace) begun() *Copy {
