@@ -43,6 +43,19 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config,
 	return s.Slot, err
 }
 
+// CreateWaiting is Create without a limit for the wait, which ends with ctx. It calls blocked with
+// each ErrBlocked, which names the transactions that are still writing.
+func CreateWaiting(ctx context.Context, conn *pgx.Conn, cfg Config,
+	blocked func(error)) (Slot, error) {
+	for {
+		created, err := Create(ctx, conn, cfg)
+		if !errors.Is(err, ErrBlocked) || ctx.Err() != nil {
+			return created, err
+		}
+		blocked(err)
+	}
+}
+
 func canFailover(conn *pgx.Conn, cfg Config) error {
 	if v := postgres.Major(conn); cfg.Failover && v < 17 {
 		return &Error{
@@ -131,8 +144,8 @@ func createError(ctx context.Context, conn *pgx.Conn, name string, err error) er
 // CreateSQL is the statement that makes the slot. cfg is valid: its name needs no quoting.
 func CreateSQL(cfg Config) string { return createSQL(cfg) + ";" }
 
-// EnsureSQL is CreateSQL where there is no slot of this name.
-func EnsureSQL(cfg Config) string {
+// ensureSQL is CreateSQL where there is no slot of this name.
+func ensureSQL(cfg Config) string {
 	return createSQL(cfg) + "\nWHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots " +
 		"WHERE slot_name = '" + cfg.Name + "');"
 }

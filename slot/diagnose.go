@@ -31,7 +31,7 @@ func diagnosed(text string, is ...error) error { return &diagnosis{text, is} }
 // in which such things are fixed, but for the slot: see Verify. The error is an *Error or a
 // *PublicationError, or that of a query.
 func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publication, error) {
-	if err := VerifyServer(ctx, conn); err != nil {
+	if err := verifyServer(ctx, conn); err != nil {
 		return nil, err
 	}
 	p, err := VerifyPublication(ctx, conn, need.Publication, need.Tables)
@@ -46,9 +46,9 @@ func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publicat
 // slot is made.
 const autoLogical = 19
 
-// VerifyServer reports a server from which nothing can be streamed: a standby, as
+// verifyServer reports a server from which nothing can be streamed: a standby, as
 // postgres.ErrNotWritable since it may be promoted, or ErrServer.
-func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
+func verifyServer(ctx context.Context, conn *pgx.Conn) error {
 	var standby bool
 	var level string
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(),

@@ -16,6 +16,7 @@
 //   - create.go       makes a slot, also with an exported snapshot or from another one
 //   - prepare.go      makes sure that slot and publication are there before a session
 //   - lock.go         Lock, the right to publish the tables for a slot; waits for free slots
+//   - setup.go        Setup: tables, publication and slot, as the command init makes them
 //
 // The tables:
 //
@@ -31,5 +32,6 @@
 //   - visible.go      waits until what a slot does not send can be read
 //   - diagnose.go     the cause of a failure, in one sentence; the role of a connection
 //   - errors.go       Error, LostError, PublicationError
+//   - rows.go         the rows that a table still has of a transaction
 //   - gap.go          what a lost slot has not delivered
 package slot

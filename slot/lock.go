@@ -78,7 +78,21 @@ const (
 	unlockedInterval = time.Second
 	// A server that does not answer for that long is another matter.
 	freeTimeout = 10 * time.Second
+
+	// A server releases a slot a moment after the end of the connection.
+	releaseInterval = 50 * time.Millisecond
+	releaseTimeout  = 5 * time.Second
 )
+
+// AwaitRelease returns the slot as soon as no session has it, or else as it is after five seconds:
+// for a slot that a connection of this process had until now.
+func AwaitRelease(ctx context.Context, conn *pgx.Conn, name string) (found Status, err error) {
+	_, err = postgres.Poll(ctx, releaseInterval, releaseTimeout, func() (bool, error) {
+		found, err = Get(ctx, conn, name)
+		return !found.Active, err
+	})
+	return found, err
+}
 
 // AwaitFree waits until no session has the slot, or there is none of this name, or ctx ends.
 // Another process may still take it first. The session that creates a slot has it until that is

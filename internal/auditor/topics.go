@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/audit/topics"
@@ -188,24 +187,13 @@ type deadLetters struct {
 
 func findDeadLetters(ctx context.Context, conn *pgx.Conn) (d *deadLetters, err error) {
 	d = &deadLetters{}
-	if d.system, err = SystemIdentifier(ctx, conn); err != nil {
+	if d.system, err = postgres.SystemIdentifier(ctx, conn); err != nil {
 		return nil, err
 	}
 	rows, _ := conn.Query(ctx, "SELECT slot_name::text FROM pg_catalog.pg_replication_slots "+
 		"WHERE database <> pg_catalog.current_database()") // CollectRows returns the error
 	d.foreign, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	return d, postgres.Error(err)
-}
-
-// SystemIdentifier is that of the server. It is empty where the server does not give it, as
-// managed services may not.
-func SystemIdentifier(ctx context.Context, conn *pgx.Conn) (id string, err error) {
-	err = conn.QueryRow(ctx,
-		"SELECT system_identifier::text FROM pg_catalog.pg_control_system()").Scan(&id)
-	if refused := new(pgconn.PgError); errors.As(err, &refused) && !conn.IsClosed() {
-		return "", nil
-	}
-	return id, postgres.Error(err)
 }
 
 func (d *deadLetters) add(ctx context.Context, conn *pgx.Conn, t slot.Table) error {
@@ -224,16 +212,6 @@ func (d *deadLetters) has(m *sink.Message) bool {
 	if relation != nil && len(d.relations) > 0 && !slices.Contains(d.relations, string(relation)) {
 		return false
 	}
-	system, slot, ok := DeadLetterSource(header(m, deadletter.HeaderSource))
+	system, slot, ok := deadletter.ParseSource(header(m, deadletter.HeaderSource))
 	return !ok || !slices.Contains(d.foreign, slot) && (d.system == "" || system == d.system)
-}
-
-// DeadLetterSource splits the value of deadletter.HeaderSource, which is sink.Source.Header. It
-// leaves out the timeline, which changes with each promotion.
-func DeadLetterSource(value []byte) (system, slot string, ok bool) {
-	part := strings.SplitN(string(value), "/", 4)
-	if len(part) != 4 {
-		return "", "", false
-	}
-	return part[0], part[2], true
 }

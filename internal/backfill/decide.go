@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/metrics"
@@ -67,7 +66,7 @@ func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, er
 	if current, err = findSlot(ctx, c.conn, name); err != nil || current.busy() {
 		return false, err
 	}
-	system, err := systemID(ctx, s.parts.Postgres)
+	id, err := postgres.IdentifySystem(ctx, s.parts.Postgres)
 	if err != nil {
 		return false, err
 	}
@@ -77,7 +76,7 @@ func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, er
 	if c.record, err = load(ctx, c.store, name); err != nil {
 		return false, err
 	}
-	action, err := s.decide(current, c.record, system, first)
+	action, err := s.decide(current, c.record, id.SystemID, first)
 	if err != nil {
 		return false, err
 	}
@@ -86,7 +85,7 @@ func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, er
 	case resume:
 		return true, s.resume(ctx, c, current.Slot)
 	case create:
-		return true, s.create(ctx, c, current, system)
+		return true, s.create(ctx, c, current, id.SystemID)
 	}
 	switch { // reports once why nothing is copied
 	case !current.usable():
@@ -174,16 +173,6 @@ func (s *Snapshot) refuse(problem, fix string) error {
 		WAL: "if the slot exists, it keeps WAL, more with every write",
 		Fix: fix,
 	}
-}
-
-func systemID(ctx context.Context, pg postgres.Config) (string, error) {
-	conn, err := postgres.ConnectReplication(ctx, pg)
-	if err != nil {
-		return "", err
-	}
-	defer postgres.Close(conn)
-	id, err := pglogrepl.IdentifySystem(ctx, conn)
-	return id.SystemID, postgres.Wrap(err, "identify system")
 }
 
 // describe describes the tables, and warns of those in random order.

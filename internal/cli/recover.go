@@ -1,35 +1,21 @@
 package cli
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/jackc/pglogrepl"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/internal/auditor"
 	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
-	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/internal/metrics"
-	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka/producer"
-	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
 // recovery is one call of recover.
 type recovery struct {
 	*app
-	ctx       context.Context
 	cfg       config.Config
 	publish   bool
 	gap       bool
@@ -90,7 +76,7 @@ func (c *recovery) run(cmd *cobra.Command) error {
 		return err
 	}
 	c.warn(l.Warnings)
-	c.ctx, c.cfg = cmd.Context(), l.Config
+	c.cfg = l.Config
 	switch name := c.cfg.Slot.Name; {
 	case c.cfg.Sink.Kind != config.SinkKafka:
 		return exit.Usagef("recover reads topics back: sink.kind has to be kafka")
@@ -102,136 +88,12 @@ func (c *recovery) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	report, err := c.recover()
+	report, err := daemon.Recover(cmd.Context(), c.environment(), c.cfg, c.selection, c.publish,
+		c.progress, c.newLogger(c.cfg.Log))
 	if err != nil {
 		return err
 	}
 	return c.print(report, func(w io.Writer) error { return c.write(w, report) })
-}
-
-func (c *recovery) recover() (*backfill.Report, error) {
-	p := daemon.NewPipeline(c.environment(), c.cfg,
-		metrics.New(prometheus.NewRegistry(), c.cfg.Slot.Name), c.newLogger(c.cfg.Log))
-	if err := p.PrepareTables(c.ctx); err != nil { // what the router needs to know
-		return nil, err
-	}
-	parts := backfill.RecoveryParts{
-		Parts: p.BackfillParts("recovery"),
-		OpenTopics: func(ctx context.Context) (backfill.Topics, error) {
-			reader, err := topicreader.Open(ctx, c.cfg.Sink.Kafka, true) // committed records only
-			if err != nil {
-				return nil, err // not reader: an interface with a nil pointer is not nil
-			}
-			return topicReader{reader}, nil
-		},
-		OpenSink: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
-			s, err := producer.Open(ctx, c.cfg.Sink.Kafka, p.Component("sink"), done)
-			if err != nil {
-				return nil, err
-			}
-			return s, nil
-		},
-		Router: p.NewRouter,
-		Say:    c.progress,
-	}
-	if c.cfg.DeadLetter.On() {
-		if err := c.countDeadLetters(&parts); err != nil {
-			return nil, err
-		}
-	}
-	r, err := backfill.NewRecovery(c.ctx, parts, c.selection)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	if !c.publish {
-		return r.Plan(c.ctx)
-	}
-	if c.cfg.Relay.ExactlyOnce {
-		if err := c.abortTransaction(); err != nil {
-			return nil, err
-		}
-	}
-	return r.Publish(c.ctx)
-}
-
-// countDeadLetters has rows with a dead letter count as delivered.
-func (c *recovery) countDeadLetters(parts *backfill.RecoveryParts) error {
-	var system string
-	err := c.connect(c.ctx, c.cfg, func(s *session) (err error) {
-		system, err = auditor.SystemIdentifier(s.ctx, s.conn)
-		return err
-	})
-	index := deadletter.NewIndex()
-	parts.DeadLetters = c.cfg.DeadLetter.Topic
-	parts.DeadLetter = func(m *sink.Message) (relation, id string) {
-		own := *m
-		own.Key = bytes.Clone(m.Key) // the reader overwrites m
-		index.Take(&own, 0)          // a key is in one partition, which is read in order
-		return rowOfLetter(m, system, c.cfg.Slot.Name)
-	}
-	parks := sync.OnceValue(index.Parks)
-	parts.Parked = func(m *sink.Message) bool { return parks()(m) }
-	return err
-}
-
-// abortTransaction aborts the open transaction of a relay with exactly_once that may only hang: it
-// could commit after its rows were published from the tables. What an earlier attempt published
-// behind it can be read then.
-func (c *recovery) abortTransaction() error {
-	source, err := sourceOf(c.ctx, c.cfg)
-	if err != nil {
-		return err
-	}
-	s, err := producer.OpenTransactional(c.ctx, c.cfg.Sink.Kafka, c.cfg.Relay.PositionTopic,
-		c.newLogger(c.cfg.Log), func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
-	if err != nil {
-		return err
-	}
-	_, err = s.Begin(c.ctx, source)
-	return errors.Join(err, closeSink(c.ctx, s))
-}
-
-// rowOfLetter returns the row of a dead letter, and nothing for other records and for a letter of
-// another relay that shares the topic: its tables and ids may have the same names. system is empty
-// if it is not known.
-func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
-	for _, h := range m.Headers {
-		switch h.Key {
-		case deadletter.HeaderSource:
-			if ofSystem, ofSlot, ok := auditor.DeadLetterSource(h.Value); ok &&
-				(system != "" && ofSystem != system || ofSlot != slot) {
-				return "", ""
-			}
-		case deadletter.HeaderRelation:
-			relation = string(h.Value)
-		case deadletter.HeaderEventID:
-			id = string(h.Value)
-		}
-	}
-	return relation, id
-}
-
-// topicReader is a topicreader.Reader as backfill.Topics.
-type topicReader struct{ *topicreader.Reader }
-
-func (t topicReader) Read(ctx context.Context, topic string, since time.Time,
-	each func(*sink.Message)) (whole bool, err error) {
-	whole, err = t.Whole(ctx, topic)
-	if errors.Is(err, sink.ErrUnknownTopic) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	spans, err := t.Spans(ctx, topic, since)
-	if err != nil {
-		return false, err
-	}
-	return whole, t.Reader.Read(ctx, spans, func(m *sink.Message, _ int64) error {
-		each(m)
-		return nil
-	})
 }
 
 // mostNamed bounds the list of open transactions.

@@ -110,7 +110,9 @@ its publication existed.`,
 			if _, err := slot.Diagnose(s.ctx, s.conn, s.cfg.Requirements()); err != nil {
 				return err
 			}
-			created, err := s.createSlot()
+			created, err := slot.CreateWaiting(s.ctx, s.conn, s.cfg.Slot, func(err error) {
+				s.progress("%v; still waiting", err)
+			})
 			if err != nil {
 				return err
 			}
@@ -129,17 +131,6 @@ its publication existed.`,
 		"let standbys keep a copy of it (PostgreSQL 17)")
 	a.jsonFlag(cmd, "")
 	return cmd
-}
-
-// createSlot waits for older transactions without a limit: it names them, and can be interrupted.
-func (s *session) createSlot() (slot.Slot, error) {
-	for {
-		created, err := slot.Create(s.ctx, s.conn, s.cfg.Slot)
-		if !errors.Is(err, slot.ErrBlocked) || s.ctx.Err() != nil {
-			return created, err
-		}
-		s.progress("%v; still waiting", err)
-	}
 }
 
 func newSlotDrop(a *app) *cobra.Command {

@@ -1,24 +1,17 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
-
-// adoptTimeout bounds the wait for the broker to take the position.
-const adoptTimeout = time.Minute
 
 func newSlotAdopt(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -55,7 +48,7 @@ func (s *session) adopt() error {
 		return &slot.Error{Err: slot.Held(found.Name, found.ActivePID),
 			WAL: "none is lost: the slot stays as it is", Fix: "stop the relay first"}
 	}
-	source, err := sourceOf(s.ctx, s.cfg)
+	source, err := daemon.Source(s.ctx, s.cfg)
 	if err != nil {
 		return err
 	}
@@ -75,61 +68,9 @@ func (s *session) adopt() error {
 	if err := s.confirm(found.Name, what); err != nil {
 		return err
 	}
-	if err := s.store(now); err != nil {
+	log := s.newLogger(s.cfg.Log)
+	if err := producer.StorePosition(s.ctx, s.cfg.Sink.Kafka, topic, now, log); err != nil {
 		return err
 	}
 	return s.printf("position %s stored in topic %s\n", at, topic)
-}
-
-// sourceOf identifies server, database and slot.
-func sourceOf(ctx context.Context, cfg config.Config) (sink.Source, error) {
-	conn, err := postgres.ConnectReplication(ctx, cfg.Postgres)
-	if err != nil {
-		return sink.Source{}, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	id, err := pglogrepl.IdentifySystem(ctx, conn)
-	if err != nil {
-		return sink.Source{}, fmt.Errorf("identify system: %w", postgres.Error(err))
-	}
-	return sink.Source{SystemID: id.SystemID, Timeline: id.Timeline, Database: id.DBName,
-		Slot: cfg.Slot.Name}, nil
-}
-
-// store writes a position as a relay does, which fences a producer that still publishes for the
-// slot.
-func (s *session) store(p sink.Position) error {
-	ctx, cancel := context.WithTimeout(s.ctx, adoptTimeout)
-	defer cancel()
-	stored := make(chan error, 1)
-	kafka, err := producer.OpenTransactional(ctx, s.cfg.Sink.Kafka, s.cfg.Relay.PositionTopic,
-		s.newLogger(s.cfg.Log), func(*sink.Message, error) {},
-		func(_ pglogrepl.LSN, err error) {
-			select {
-			case stored <- err:
-			default:
-			}
-		})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = closeSink(ctx, kafka) }()
-	if _, err := kafka.Begin(ctx, p.Source); err != nil {
-		return err
-	}
-	kafka.Boundary(p)
-	select {
-	case err := <-stored:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("store the position in topic %q: %w", s.cfg.Relay.PositionTopic,
-			context.Cause(ctx))
-	}
-}
-
-// closeSink closes a sink that has nothing in flight.
-func closeSink(ctx context.Context, s sink.Sink) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	return s.Close(ctx)
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/daemon"
@@ -53,7 +51,7 @@ func (c *advance) stepOver(s *session, commit pglogrepl.LSN) error {
 	if err := s.describeTransaction(found); err != nil {
 		return err
 	}
-	stands, err := s.releasedSlot()
+	stands, err := slot.AwaitRelease(s.ctx, s.conn, s.cfg.Slot.Name)
 	if err != nil {
 		return err
 	}
@@ -75,24 +73,6 @@ func (c *advance) stepOver(s *session, commit pglogrepl.LSN) error {
 		Str("role", s.conn.Config().User).
 		Msg("slot was moved past a transaction, which is not published")
 	return nil
-}
-
-// releasedSlot waits until the server has released the slot, a moment after the end of the
-// connection.
-func (s *session) releasedSlot() (slot.Status, error) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(5 * time.Second); ; {
-		found, err := s.slot()
-		if err != nil || !found.Active || time.Now().After(end) {
-			return found, err // the server refuses to move one in use
-		}
-		select {
-		case <-tick.C:
-		case <-s.ctx.Done():
-			return found, context.Cause(s.ctx)
-		}
-	}
 }
 
 // describeTransaction prints the transaction, and which of its rows the tables still have.
@@ -119,50 +99,25 @@ func (s *session) describeTransaction(t replication.Transaction) error {
 	return err
 }
 
-// rowsShown bounds the list of a transaction's rows.
-const rowsShown = 20
-
-// describeRows lists the rows that the table still has of a transaction. It reads the whole table,
-// which takes the right to. It does not find rows inserted under a savepoint: their xmin is
-// another.
+// describeRows lists the rows that a table still has of a transaction.
 func (s *session) describeRows(table string, xid uint32) error {
-	schema, name, _ := strings.Cut(table, ".")
-	quoted := pgx.Identifier{schema, name}.Sanitize()
-	var key, size string
-	err := s.conn.QueryRow(s.ctx, `SELECT coalesce((SELECT pg_catalog.format('pg_catalog.concat_ws('', '', %s)', pg_catalog.string_agg(pg_catalog.quote_ident(k.attname::text), ', ' ORDER BY k.attnum))
-			FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute k ON k.attrelid = i.indrelid AND k.attnum = ANY (i.indkey)
-			WHERE i.indrelid = c.oid AND i.indisprimary HAVING pg_catalog.count(*) > 0), 'ctid::text'),
-			(SELECT pg_catalog.string_agg(pg_catalog.format('coalesce(pg_catalog.pg_column_size(%I), 0)::bigint', a.attname), ' + ')
-			FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
-		FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)::oid AND pg_catalog.has_table_privilege(c.oid, 'SELECT')`,
-		quoted).Scan(&key, &size)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return s.printf("%s: its rows cannot be listed without the right to read it\n", table)
-	}
-	if err != nil {
-		return fmt.Errorf("look at the columns of %s: %w", table, err)
-	}
-	rows, err := s.conn.Query(s.ctx, fmt.Sprintf("SELECT %s, %s, pg_catalog.count(*) OVER () "+
-		"FROM %s WHERE xmin::text = $1 LIMIT %d", key, size, quoted, rowsShown), fmt.Sprint(xid))
-	if err != nil {
-		return fmt.Errorf("look for the transaction's rows in %s: %w", table, err)
-	}
-	var id string
-	var stored, count, n int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &stored, &count}, func() error {
-		if n++; n == 1 {
-			fmt.Fprintf(s.Stdout, "%s still has %d of its rows:\n", table, count)
-		}
-		return s.printf("   %s   %s stored\n", id, health.Bytes(stored))
-	})
+	rows, err := slot.RowsOfTransaction(s.ctx, s.conn, table, xid)
 	switch {
 	case err != nil:
-		return fmt.Errorf("look for the transaction's rows in %s: %w", table, err)
-	case n == 0:
+		return err
+	case rows.Unreadable:
+		return s.printf("%s: its rows cannot be listed without the right to read it\n", table)
+	case rows.Count == 0:
 		return s.printf("%s has none of its rows any more, or only such as were inserted under "+
 			"a savepoint\n", table)
-	case n < count:
-		return s.printf("   and %d more\n", count-n)
 	}
-	return nil
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s still has %d of its rows:\n", table, rows.Count)
+	for _, row := range rows.First {
+		fmt.Fprintf(&text, "   %s   %s stored\n", row.ID, health.Bytes(row.Bytes))
+	}
+	if more := rows.Count - int64(len(rows.First)); more > 0 {
+		fmt.Fprintf(&text, "   and %d more\n", more)
+	}
+	return s.printf("%s", &text)
 }

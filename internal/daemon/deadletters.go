@@ -100,7 +100,7 @@ func (r *Rerouter) open(ctx context.Context) (err error) {
 		}
 	}
 	if r.router == nil {
-		if err := r.pipeline.PrepareTables(ctx); err != nil {
+		if err := r.pipeline.prepareTables(ctx); err != nil {
 			return err
 		}
 		r.router, err = r.pipeline.NewRouter()

@@ -6,6 +6,8 @@
 //	routing.go     the router of a session, and what it reads from the database
 //	snapshot.go    rows from before the slot
 //	deadletters.go the dead-letter topic, and rows of dead letters, routed again
+//	recover.go     publishes the rows that a lost slot did not deliver
+//	existing.go    prints rows that are in the tables already
 //	lost.go        what a lost slot has lost
 //	dryrun.go      a relay with a temporary slot, and a position of the slot for slot advance
 //	daemon.go      Daemon: the verdict of each second, and its receivers

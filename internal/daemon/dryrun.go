@@ -50,7 +50,7 @@ func (p *Pipeline) Temporary() relay.Parts {
 		if !first {
 			return ErrTemporarySlotGone
 		}
-		return p.PrepareTables(ctx)
+		return p.prepareTables(ctx)
 	}
 	parts.Server.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
 	parts.Server.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
@@ -140,7 +140,7 @@ func rows(ctx context.Context, env Environment, cfg config.Config) (
 	*pgconn.Config, func(*replication.Event) bool, error,
 ) {
 	p := unmeasured(env, cfg, zerolog.Nop()) // run logs the warnings about rows
-	if err := p.PrepareTables(ctx); err != nil {
+	if err := p.prepareTables(ctx); err != nil {
 		return nil, nil, err
 	}
 	r, err := p.NewRouter()

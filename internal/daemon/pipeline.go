@@ -146,8 +146,8 @@ func unfit(err error) error {
 	return err
 }
 
-// PrepareTables is prepare without a slot.
-func (p *Pipeline) PrepareTables(ctx context.Context) error {
+// prepareTables is prepare without a slot.
+func (p *Pipeline) prepareTables(ctx context.Context) error {
 	conn, err := postgres.Connect(ctx, p.Config.Postgres)
 	if err != nil {
 		return err

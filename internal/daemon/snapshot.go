@@ -14,7 +14,7 @@ import (
 func (p *Pipeline) newSnapshot() *backfill.Snapshot {
 	cfg := p.Config
 	return backfill.NewSnapshot(cfg.Snapshot, backfill.SnapshotParts{
-		Parts: p.BackfillParts("snapshot"),
+		Parts: p.backfillParts("snapshot"),
 		OpenStore: func(ctx context.Context) (backfill.Store, error) {
 			s, err := producer.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.Component("sink"))
 			if err != nil {
@@ -26,8 +26,8 @@ func (p *Pipeline) newSnapshot() *backfill.Snapshot {
 	})
 }
 
-// BackfillParts are what a snapshot and a recovery read and publish rows with.
-func (p *Pipeline) BackfillParts(component string) backfill.Parts {
+// backfillParts are what a snapshot and a recovery read and publish rows with.
+func (p *Pipeline) backfillParts(component string) backfill.Parts {
 	cfg := p.Config
 	return backfill.Parts{
 		Postgres: cfg.Postgres, Need: cfg.Requirements(), Replication: cfg.Replication,

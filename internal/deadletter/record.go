@@ -38,6 +38,16 @@ const (
 	HeaderAt         = prefix + "at"          // RFC 3339, by the relay's clock
 )
 
+// ParseSource returns the system identifier and the slot in a value of HeaderSource. It leaves out
+// the timeline, which changes with each promotion. ok is false for another text.
+func ParseSource(value []byte) (system, slot string, ok bool) {
+	part := strings.SplitN(string(value), "/", 4)
+	if len(part) != 4 {
+		return "", "", false
+	}
+	return part[0], part[2], true
+}
+
 // HeaderRedriven is the ID of the dead letter, on a message that was redriven. Such a message is
 // out of order, so it has no position headers: consumers would take it for a repeat.
 const HeaderRedriven = sink.HeaderRedriven

@@ -2,12 +2,14 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"strings"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -167,6 +169,29 @@ func ConnectReplication(ctx context.Context, c Config) (*pgconn.PgConn, error) {
 	PreferAnswering(ctx, pc)
 	conn, err := pgconn.ConnectConfig(ctx, pc)
 	return conn, Error(err)
+}
+
+// IdentifySystem returns the system identifier and the timeline of the server, and the database of
+// c. It connects for replication.
+func IdentifySystem(ctx context.Context, c Config) (id pglogrepl.IdentifySystemResult, err error) {
+	conn, err := ConnectReplication(ctx, c)
+	if err != nil {
+		return id, err
+	}
+	defer Close(conn)
+	id, err = pglogrepl.IdentifySystem(ctx, conn)
+	return id, Wrap(err, "identify system")
+}
+
+// SystemIdentifier is IdentifySystem over a connection for SQL. It is empty where the server does
+// not give it, as managed services may not.
+func SystemIdentifier(ctx context.Context, conn *pgx.Conn) (id string, err error) {
+	id, err = One[string](ctx, conn,
+		"SELECT system_identifier::text FROM pg_catalog.pg_control_system()")
+	if refused := new(pgconn.PgError); errors.As(err, &refused) && !conn.IsClosed() {
+		return "", nil
+	}
+	return id, Error(err)
 }
 
 func setDefault(params map[string]string, key, value string) {

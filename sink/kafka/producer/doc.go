@@ -24,7 +24,7 @@
 //	transactional.go       the exactly-once sink: Begin, Publish, Close
 //	transactionalqueue.go  the queue of its writer
 //	transactionalwriter.go its writer, which commits
-//	position.go            the stored position
+//	position.go            the stored position: reads it, and stores one outside of a relay
 //	progress.go            the progress of a snapshot
 //	deadletters.go         opens and writes the dead-letter topic
 //	deadlettersread.go     reads the dead-letter topic

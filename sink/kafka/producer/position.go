@@ -74,6 +74,60 @@ func ReadPosition(ctx context.Context, cfg kafka.Config, topic string,
 	return found.of(topic, source)
 }
 
+// storeTimeout bounds StorePosition.
+const storeTimeout = time.Minute
+
+// StorePosition stores a position as a relay with exactly_once does, which fences a producer that
+// still publishes for its source. It blocks until the broker has taken it, a minute at most.
+// Errors are those of OpenTransactional and Begin.
+func StorePosition(ctx context.Context, cfg kafka.Config, topic string, p sink.Position,
+	log zerolog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	stored := make(chan error, 1)
+	s, err := OpenTransactional(ctx, cfg, topic, log, func(*sink.Message, error) {},
+		func(_ pglogrepl.LSN, err error) {
+			select {
+			case stored <- err:
+			default:
+			}
+		})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closeIdle(ctx, s) }()
+	if _, err := s.Begin(ctx, p.Source); err != nil {
+		return err
+	}
+	s.Boundary(p)
+	select {
+	case err := <-stored:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("store the position in topic %q: %w", topic, context.Cause(ctx))
+	}
+}
+
+// AbortTransaction aborts the open transaction of a relay with exactly_once, if there is one, and
+// fences its producer. Errors are those of OpenTransactional, Begin and Close.
+func AbortTransaction(ctx context.Context, cfg kafka.Config, topic string, source sink.Source,
+	log zerolog.Logger) error {
+	s, err := OpenTransactional(ctx, cfg, topic, log, func(*sink.Message, error) {},
+		func(pglogrepl.LSN, error) {})
+	if err != nil {
+		return err
+	}
+	_, err = s.Begin(ctx, source)
+	return errors.Join(err, closeIdle(ctx, s))
+}
+
+// closeIdle closes a sink that has nothing in flight.
+func closeIdle(ctx context.Context, s *TransactionalSink) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return s.Close(ctx)
+}
+
 // onlyPartition is the partition that is used of a compacted topic.
 const onlyPartition = 0
 
