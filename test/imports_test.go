@@ -73,8 +73,8 @@ var allowed = map[string][]string{
 	"internal/logging": {"internal/config", "internal/terminal"},
 	"internal/config": {
 		"internal/alerts", "internal/backfill", "internal/deadletter", "internal/health",
-		"internal/httpserver", "internal/postgres", "internal/suggest", "relay", "replication",
-		"router", "sink/kafka", "slot", "slot/monitor",
+		"internal/httpserver", "internal/postgres", "internal/suggest", "internal/units", "relay",
+		"replication", "router", "sink/kafka", "slot", "slot/monitor",
 	},
 	"internal/alerts":     {"internal/health"},
 	"internal/health":     {"relay", "slot", "slot/monitor"},
@@ -96,7 +96,7 @@ var allowed = map[string][]string{
 	"internal/metrics":        {},
 	"internal/secret":         {},
 	"internal/audit":          {"sink"},
-	"internal/debezium":       {"internal/suggest"},
+	"internal/debezium":       {"internal/suggest", "internal/units"},
 	"internal/build":          {},
 	"internal/history":        {},
 	"internal/memory":         {},
@@ -119,6 +119,7 @@ var allowed = map[string][]string{
 	"sink/kafka/producer":    {"sink", "sink/kafka", "sink/kafka/topicreader"},
 	"internal/audit/topics":  {"sink", "sink/kafka"},
 	"internal/suggest":       {},
+	"internal/units":         {},
 }
 
 type listedPackage struct {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/auditor"
-	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/units"
 )
 
 func newAudit(a *app) *cobra.Command {
@@ -131,7 +131,7 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 	parsedFlag(cmd, "memory", "256MiB",
 		"`size` of memory to use; with more rows than fit, the topics are read several times",
 		func(text string) (err error) {
-			if plan.Memory, err = config.ParseSize(text); err != nil || plan.Memory < audit.MinMemory {
+			if plan.Memory, err = units.ParseSize(text); err != nil || plan.Memory < audit.MinMemory {
 				return fmt.Errorf("expected a size of %dMiB or more", audit.MinMemory>>20)
 			}
 			return nil

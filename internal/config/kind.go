@@ -3,13 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/internal/units"
 )
 
 // kind is how a key is written and read.
@@ -120,7 +120,7 @@ func (k key) setValue(v any) error {
 	case k.kind == duration:
 		return k.wrongType(v)
 	case k.kind == size && isText:
-		if v, err = ParseSize(s); err != nil {
+		if v, err = units.ParseSize(s); err != nil {
 			return err
 		}
 	case k.kind == secretText && isText:
@@ -240,9 +240,9 @@ func (k key) value() any {
 		}
 		return k.field.Elem().Bool()
 	case size:
-		return formatSize(k.field.Int())
+		return units.FormatSize(k.field.Int())
 	case duration:
-		return formatDuration(time.Duration(k.field.Int()))
+		return units.FormatDuration(time.Duration(k.field.Int()))
 	case list:
 		items := make([]string, k.field.Len())
 		for i := range items {
@@ -274,48 +274,4 @@ func quote(s string) string {
 		}
 	}
 	return b.String() + `"`
-}
-
-var sizeUnits = []struct {
-	suffix string
-	bytes  int64
-}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
-
-// ParseSize reads a size as "16MiB", in bytes. It refuses MB: PostgreSQL means 1024 * 1024 by it,
-// most others 1000 * 1000.
-func ParseSize(s string) (int64, error) {
-	for _, u := range sizeUnits {
-		number, ok := strings.CutSuffix(s, u.suffix)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-		if err == nil && n >= 0 && n <= math.MaxInt64/u.bytes {
-			return n * u.bytes, nil
-		}
-		break
-	}
-	return 0, fmt.Errorf("expected %s (B, KiB, MiB, GiB, TiB), got %q", size.expected(), s)
-}
-
-// formatSize writes bytes as ParseSize reads them.
-func formatSize(n int64) string {
-	for _, u := range sizeUnits {
-		if n != 0 && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.suffix
-		}
-	}
-	return "0B"
-}
-
-// formatDuration writes a duration as people do: "1m", not "1m0s".
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

@@ -123,11 +123,6 @@ func (c Config) validateDeadLetters() error {
 // before a broker is configured. The error is a Problems.
 func (l *Loaded) Validate(sections ...string) error { return l.validate(sections).or() }
 
-// Validate is Loaded.Validate for a configuration that was not loaded.
-func (c Config) Validate(sections ...string) error {
-	return (&Loaded{Config: c}).Validate(sections...)
-}
-
 func (l *Loaded) validate(sections []string) Problems {
 	var problems Problems
 	keys := keysOf(&l.Config)

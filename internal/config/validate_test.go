@@ -8,6 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Validate is Loaded.Validate for a configuration that was not loaded.
+func (c Config) Validate(sections ...string) error {
+	return (&Loaded{Config: c}).Validate(sections...)
+}
+
 func TestLocate_FindsTheKeyThatAnErrorIsAbout(t *testing.T) {
 	l := &Loaded{Config: Default(), origins: map[string]string{
 		"sink.kafka.read_timeout":  "postrider.toml:7",

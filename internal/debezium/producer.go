@@ -1,10 +1,11 @@
 package debezium
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/internal/units"
 )
 
 const override = "producer.override."
@@ -23,7 +24,7 @@ func (t *translator) producer() {
 		if linger > time.Second {
 			linger, text = time.Second, "at most one second"
 		}
-		t.mapped(override+"linger.ms", text, setting{"sink.kafka", "linger", duration(linger), ""})
+		t.mapped(override+"linger.ms", text, setting{"sink.kafka", "linger", linger, ""})
 	}
 	const delivery = override + "delivery.timeout.ms"
 	switch timeout, ok := t.milliseconds(delivery); {
@@ -32,7 +33,7 @@ func (t *translator) producer() {
 		t.notNeeded(delivery, "postrider never drops a message: after sink.kafka.delivery_timeout "+
 			"without any acknowledgement it starts again from the slot")
 	default:
-		t.mapped(delivery, "", setting{"sink.kafka", "delivery_timeout", duration(timeout), ""})
+		t.mapped(delivery, "", setting{"sink.kafka", "delivery_timeout", timeout, ""})
 	}
 }
 
@@ -74,19 +75,8 @@ func (t *translator) requestSize() {
 		t.refuse(name, "is more than the most that postrider sends, 99MiB: keep large documents "+
 			"elsewhere and their address in the payload")
 	default:
-		t.mapped(name, "", setting{"sink.kafka", "max_message_bytes", size(n), ""})
+		t.mapped(name, "", setting{"sink.kafka", "max_message_bytes", units.FormatSize(n), ""})
 	}
-}
-
-// size is a size as the configuration file has it.
-func size(n int64) string {
-	switch {
-	case n%(1<<20) == 0:
-		return fmt.Sprintf("%dMiB", n>>20)
-	case n%(1<<10) == 0:
-		return fmt.Sprintf("%dKiB", n>>10)
-	}
-	return fmt.Sprintf("%dB", n)
 }
 
 // exactlyOnce maps what a connector demands of its worker. What it only requests depends on the

@@ -111,20 +111,8 @@ func (t *translator) heartbeats() {
 	default:
 		t.mapped(name, "for consumers of "+topic+"; postrider lets WAL go on a quiet database "+
 			"without heartbeats, so set it to 0s if there are none",
-			setting{"relay", "heartbeat_interval", duration(time.Duration(ms) * time.Millisecond), ""},
+			setting{"relay", "heartbeat_interval", time.Duration(ms) * time.Millisecond, ""},
 			setting{"relay", "heartbeat_topic", topic, ""})
 		t.given(prefix, "in relay.heartbeat_topic")
 	}
-}
-
-// duration is a duration as the configuration file has it: 5s, 500ms.
-func duration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

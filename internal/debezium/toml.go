@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/postrider/postrider/internal/units"
 )
 
 // setting is a key of postrider.toml.
@@ -35,6 +38,9 @@ func (s setting) line() string {
 
 // literal is a value as TOML.
 func literal(v any) string {
+	if d, ok := v.(time.Duration); ok {
+		v = units.FormatDuration(d)
+	}
 	b, err := toml.Marshal(map[string]any{"v": v})
 	if err != nil {
 		panic(fmt.Sprintf("debezium: %T as TOML: %v", v, err))
