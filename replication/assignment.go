@@ -9,28 +9,28 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Assignment is the operator's decision about the rows of a relation of which PostgreSQL no longer
-// reports whether it was a partition of an outbox table: an entry of Config.Partitions.
+// Assignment is an entry of Config.Partitions: to which outbox table the rows of a relation
+// belong. The operator decides that for a relation of which PostgreSQL no longer reports whether
+// it was a partition.
 type Assignment struct {
 	Relation string        // schema-qualified, as it was when the rows were written
 	OID      uint32        // of the relation
-	UpTo     pglogrepl.LSN // of the last transaction that it is about; zero: all
+	UpTo     pglogrepl.LSN // commit LSN of the last transaction that it is for; zero: all
 	Table    string        // outbox table; empty: none, the rows are no events
 }
 
-// noTable is for a relation that was no partition.
+// noTable is the text of an empty Assignment.Table.
 const noTable = "none"
 
 var assignmentText = regexp.MustCompile(
 	`^(.+?)@([0-9]+)(?:<=([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}))?\s*=\s*(.+)$`)
 
-// ParseAssignment reads "schema.name@OID = schema.table", or "= none"; "<=LSN" may follow the OID.
-func ParseAssignment(s string) (Assignment, error) {
+// parseAssignment reads "schema.name@OID = schema.table", or "= none"; "<=LSN" may follow the OID.
+func parseAssignment(s string) (Assignment, error) {
 	m := assignmentText.FindStringSubmatch(s)
 	if m == nil {
 		return Assignment{}, fmt.Errorf(
-			`%q is not of the form "schema.name@OID = schema.table" or "schema.name@OID = none"`,
-			s)
+			`%q is not of the form "schema.name@OID = schema.table" or "schema.name@OID = none"`, s)
 	}
 	oid, err := strconv.ParseUint(m[2], 10, 32)
 	if err != nil || oid == 0 {
@@ -48,6 +48,7 @@ func ParseAssignment(s string) (Assignment, error) {
 	return a, nil
 }
 
+// String is the entry as parseAssignment reads it.
 func (a Assignment) String() string {
 	table, bound := a.Table, ""
 	if table == "" {
@@ -59,16 +60,16 @@ func (a Assignment) String() string {
 	return fmt.Sprintf("%s@%d%s = %s", a.Relation, a.OID, bound, table)
 }
 
-// Covers reports whether a is about a row of rel in a transaction that commits at an LSN.
+// Covers reports whether a is for a row of rel in a transaction that commits at an LSN.
 func (a Assignment) Covers(rel *Relation, lsn pglogrepl.LSN) bool {
 	return a.OID == rel.OID && a.Relation == rel.String() && (a.UpTo == 0 || lsn <= a.UpTo)
 }
 
-// Assignments is Partitions, which Validate has found to be valid.
+// Assignments returns Partitions, of a valid Config.
 func (c Config) Assignments() []Assignment {
 	var out []Assignment
 	for _, s := range c.Partitions {
-		if a, err := ParseAssignment(s); err == nil {
+		if a, err := parseAssignment(s); err == nil {
 			out = append(out, a)
 		}
 	}
@@ -79,7 +80,7 @@ func (c Config) Assignments() []Assignment {
 func (c Config) validatePartitions() (errs []error) {
 	seen := map[Assignment]string{} // by OID and UpTo
 	for _, s := range c.Partitions {
-		a, err := ParseAssignment(s)
+		a, err := parseAssignment(s)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("replication.partitions: %w", err))

@@ -16,7 +16,7 @@ func TestConfig_PartitionsNameARelationAndItsTable(t *testing.T) {
 		{Relation: "public.outbox_1", OID: 16400, Table: "public.outbox"}, {Relation: "shop.a@b", OID: 7, UpTo: 0x1949F48, Table: "shop.out@box"}, {Relation: "public.copy", OID: 9},
 	}, got)
 	for _, a := range got {
-		again, err := ParseAssignment(a.String())
+		again, err := parseAssignment(a.String())
 		require.NoError(t, err)
 		require.Equal(t, a, again)
 	}

@@ -6,20 +6,20 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Batch is all that one read brought, in WAL order. After Release the Events and their Values
-// slices are used again; the bytes of Values and Content stay while the Event's Chunk is retained.
+// Batch is all that one read brought, in WAL order. It has one owner, which calls Release once.
+// After that the Events and their Values and Old slices are used again; the bytes that these and
+// Content point to stay while the Event's Chunk is retained.
 type Batch struct {
 	Events []Event
-	arena  [][]byte    // room for the Values of Events
-	chunks []*Chunk    // that Events alias, each retained once
-	pool   chan *Batch // where it goes when it is released; nil: nowhere
+	arena  [][]byte // of Values and Old of Events; all nil behind its length
+	chunks []*Chunk // that Events alias, each retained once
+	pool   batches  // that Release puts it in; nil: none
 }
 
-// batches are the free ones of a stream. The collector would empty a sync.Pool many times a
-// second.
+// batches is the free list of a stream. The collector would empty a sync.Pool many times a second.
 type batches chan *Batch
 
-// take gives an empty batch.
+// take returns an empty batch.
 func (f batches) take() *Batch {
 	select {
 	case b := <-f:
@@ -29,7 +29,7 @@ func (f batches) take() *Batch {
 	}
 }
 
-// Release hands the batch back for reuse.
+// Release empties the batch and returns it to the free list of its stream.
 func (b *Batch) Release() {
 	b.reset()
 	select {
@@ -40,13 +40,13 @@ func (b *Batch) Release() {
 
 // reset empties the batch.
 func (b *Batch) reset() {
-	clear(b.Events) // drops references into chunks; what is behind is clear already
+	clear(b.Events) // drops references into chunks; the rest of the array is clear already
 	clear(b.arena)
 	b.Events, b.arena = b.Events[:0], b.arena[:0]
 	b.releaseChunks()
 }
 
-// next makes room for one event and returns it, zero. Fill it before the next call.
+// next appends a zero event and returns it. The pointer is valid until the next call.
 func (b *Batch) next() *Event {
 	if len(b.Events) == cap(b.Events) {
 		b.Events = slices.Grow(b.Events, max(64, len(b.Events)))
@@ -57,7 +57,7 @@ func (b *Batch) next() *Event {
 
 func (b *Batch) add(e Event) { *b.next() = e }
 
-// idle adds an idle position. Of several in a row only the newest counts.
+// idle appends an Idle. Of several in a row only the newest is kept.
 func (b *Batch) idle(lsn pglogrepl.LSN) {
 	if n := len(b.Events); n > 0 && b.Events[n-1].Kind == Idle {
 		b.Events[n-1].LSN = max(lsn, b.Events[n-1].LSN)
@@ -66,10 +66,10 @@ func (b *Batch) idle(lsn pglogrepl.LSN) {
 	b.add(Event{Kind: Idle, LSN: lsn})
 }
 
-// values returns room for the values of one row, which all have to be written.
+// values returns n nils for the values of one row.
 func (b *Batch) values(n int) [][]byte {
 	if cap(b.arena)-len(b.arena) < n {
-		b.arena = make([][]byte, 0, max(2*cap(b.arena), n, 256)) // rows before keep the old one
+		b.arena = make([][]byte, 0, max(2*cap(b.arena), n, 256)) // earlier rows keep the old one
 	}
 	at := len(b.arena)
 	b.arena = b.arena[:at+n]

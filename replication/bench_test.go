@@ -116,6 +116,6 @@ func TestDecode_AllocatesNothingPerRow(t *testing.T) {
 		decodeRows(rows, next)
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.Mallocs-before.Mallocs, uint64(rows/20), name)
-		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*chunkSize), name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*ChunkBytes), name)
 	}
 }

@@ -5,34 +5,36 @@ import (
 	"sync/atomic"
 )
 
-// A read buffer is a chunk. Each of its users has a reference, retained and released here alone:
+// Each user of a read buffer holds a reference to its Chunk, retained and released here alone:
 //
 //   wire     while it fills the chunk                    nextChunk
-//   Batch    while its Events are looked at              retainChunk, releaseChunks
+//   Batch    until it is released                        retainChunk, releaseChunks
 //   message  from window to acknowledgement, since key,  Retain and Release, by relay/publish.go
 //            value and headers alias the row
 //
-// At zero the chunk is filled with other rows. One that is never released is left to the
-// collector: a message that failed, which the sink may still read.
+// At zero references the chunk returns to the free list and is filled with other rows. One that is
+// never released is left to the collector: a message that failed, which the sink may still read.
 
-// chunkSize is how many bytes a chunk has. Large, so that a backlog is read with few system calls.
-const chunkSize = 256 << 10
+// ChunkBytes is the size of a chunk, unless one message is longer. It is large so that a backlog
+// is read with few system calls.
+const ChunkBytes = 256 << 10
 
 // chunksKept is how many free chunks are kept: more than the default limits have in flight.
 const chunksKept = 40
 
-// Chunk is a reference-counted read buffer. The zero value is of no stream.
+// Chunk is a reference-counted read buffer. The zero value belongs to no stream.
 type Chunk struct {
 	bytes []byte
 	refs  atomic.Int32
 	pool  *chunks
 }
 
-// Retain keeps the chunk as it is until Release. Call it only while another reference is known to
-// last, as that of an Event's Batch. Safe for concurrent use, as Release is.
+// Retain keeps the bytes of the chunk unchanged until Release. Call it only while another
+// reference is certain, as that of an Event's Batch until its Release. Safe for concurrent use, as
+// Release is.
 func (c *Chunk) Retain() { c.refs.Add(1) }
 
-// Release takes back one Retain. What points into the chunk must not be read afterwards.
+// Release gives up one reference. What points into the chunk must not be read afterwards.
 func (c *Chunk) Release() {
 	switch n := c.refs.Add(-1); {
 	case n == 0 && c.pool != nil:
@@ -42,7 +44,7 @@ func (c *Chunk) Release() {
 	}
 }
 
-// nextChunk moves what is read and not yet taken to a chunk with at least size bytes.
+// nextChunk moves buf[head:tail] to a chunk with at least size bytes.
 func (w *wire) nextChunk(size int) {
 	next := w.chunks.take(size)
 	w.tail = copy(next.bytes, w.buf[w.head:w.tail])
@@ -53,7 +55,7 @@ func (w *wire) nextChunk(size int) {
 	w.chunk, w.buf = next, next.bytes
 }
 
-// retainChunk makes c the chunk of the events from the n-th on, retained once for all of them.
+// retainChunk makes c the Chunk of b.Events[n:], retained once for all of them.
 func (b *Batch) retainChunk(n int, c *Chunk) {
 	if c == nil || n == len(b.Events) {
 		return
@@ -75,30 +77,30 @@ func (b *Batch) releaseChunks() {
 	b.chunks = b.chunks[:0]
 }
 
-// chunks are the free ones of a stream.
+// chunks is the free list of a stream.
 type chunks struct {
-	mu   sync.Mutex
-	free []*Chunk
+	mu   sync.Mutex // guards free
+	free []*Chunk   // the one released last is the last
 }
 
-// take returns a chunk of at least size bytes with one reference. The one used last comes first.
+// take returns a chunk of at least size bytes with one reference.
 func (cs *chunks) take(size int) *Chunk {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	var c *Chunk
-	if n := len(cs.free); n > 0 && size <= chunkSize {
+	if n := len(cs.free); n > 0 && size <= ChunkBytes {
 		c = cs.free[n-1]
 		cs.free[n-1] = nil
 		cs.free = cs.free[:n-1]
 	} else {
-		c = &Chunk{bytes: make([]byte, max(size, chunkSize)), pool: cs}
+		c = &Chunk{bytes: make([]byte, max(size, ChunkBytes)), pool: cs}
 	}
 	c.refs.Store(1)
 	return c
 }
 
 func (cs *chunks) putBack(c *Chunk) {
-	if len(c.bytes) > chunkSize { // for a long row; there may be no second
+	if len(c.bytes) > ChunkBytes { // for a long row; there may be no second
 		return
 	}
 	scrub(c.bytes)
@@ -109,7 +111,7 @@ func (cs *chunks) putBack(c *Chunk) {
 	}
 }
 
-// trim leaves to the collector what was not needed for a while.
+// trim leaves all free chunks to the collector.
 func (cs *chunks) trim() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -20,14 +20,14 @@ func TestChunk_IsWrittenAgainOnlyWhenNobodyHoldsIt(t *testing.T) {
 	b := cs.take(10)
 	require.NotSame(t, a, b, "somebody holds it")
 	a.Release()
-	require.Same(t, a, cs.take(chunkSize))
+	require.Same(t, a, cs.take(ChunkBytes))
 	require.Panics(t, func() { a.Release(); a.Release() }, "the row of somebody else may have been overwritten")
 }
 
 func TestChunk_OfALongRowIsNotKept(t *testing.T) {
 	var cs chunks
-	long := cs.take(chunkSize + 1)
-	require.Len(t, long.bytes, chunkSize+1)
+	long := cs.take(ChunkBytes + 1)
+	require.Len(t, long.bytes, ChunkBytes+1)
 	long.Release()
 	require.Empty(t, cs.free)
 }

@@ -11,20 +11,19 @@ import (
 // Config is the section [replication].
 type Config struct {
 	Publication string   `toml:"publication"`
-	Tables      []string `toml:"tables"` // schema-qualified outbox tables
-	// Partitions are Assignments as text.
-	Partitions []string `toml:"partitions"`
-	// Messages are prefixes of pg_logical_emit_message that carry outbox events.
+	Tables      []string `toml:"tables"`     // outbox tables, schema-qualified
+	Partitions  []string `toml:"partitions"` // as text: see Assignment
+	// Messages are prefixes of logical messages that carry outbox events.
 	Messages []string `toml:"messages"`
 	// TransactionalOnly leaves out logical messages that are not transactional.
 	TransactionalOnly bool          `toml:"transactional_only"`
 	StatusInterval    time.Duration `toml:"status_interval"` // longest time between two statuses
-	// MaxRowBytes is the longest row that is buffered: a longer one's event has Oversize.
+	// MaxRowBytes is the longest row or message that is kept; of a longer one see Event.Oversize.
 	MaxRowBytes int64 `toml:"max_row_bytes,size"`
-	// LogicalDecodingWorkMem is the least that this slot may use, in bytes; 0: the default.
+	// LogicalDecodingWorkMem is in bytes. A larger setting of the server stays. 0: the server's.
 	LogicalDecodingWorkMem int64 `toml:"logical_decoding_work_mem,size"`
-	// Witness has a Begin and a Commit come also of a transaction with nothing but messages that
-	// are left out: what is seen of the history depends on no other key. Not a key.
+	// Witness has Run emit Begin and Commit of every transaction with logical messages, also if these
+	// are left out, so that the transactions that are seen depend on no key. It is not a key itself.
 	Witness bool `json:"-"`
 }
 
@@ -40,7 +39,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// maxWorkMem is what PostgreSQL takes for logical_decoding_work_mem on 64 bits.
+// maxWorkMem is PostgreSQL's maximum of logical_decoding_work_mem on 64 bits, in bytes.
 const maxWorkMem = 2047 << 30
 
 // Validate reports every wrong value.

@@ -10,14 +10,15 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// PostgreSQL counts microseconds from 2000-01-01; this is that moment in Unix microseconds.
+// postgresEpoch is 2000-01-01, from which PostgreSQL counts microseconds, in Unix microseconds.
 const postgresEpoch = 946_684_800_000_000
 
 func postgresTime(us int64) time.Time { return time.UnixMicro(us + postgresEpoch) }
 
 const (
-	maxColumns = 1600 // of a table, PostgreSQL's MaxHeapAttributeNumber
-	// Of all relation messages. The server sends each once per connection: none can be forgotten.
+	maxColumns = 1600 // of a table: PostgreSQL's MaxHeapAttributeNumber
+	// maxRelationBytes limits the sum of all relation messages. The server sends each once per
+	// connection, so none can be dropped.
 	maxRelationBytes = 32 << 20
 )
 
@@ -25,30 +26,30 @@ const (
 // I/O. A new connection needs a new decoder. Formats: PostgreSQL documentation, "Logical
 // Replication Message Formats".
 type decoder struct {
-	relations map[uint32]*Relation
-	lengths   map[uint32]int // bytes of the message that described each of them
-	kept      int            // their sum, at most maxRelationBytes
+	relations map[uint32]*Relation // by OID
+	lengths   map[uint32]int       // of the message that described each of them, in bytes
+	kept      int                  // sum of lengths, at most maxRelationBytes
 
 	transactionalOnly bool // as in Config
 	witness           bool // as in Config
 	unread            bool // no logical message is an event
 
 	// The open transaction. An empty one becomes Idle, so its Begin waits for the first row.
-	open    bool // between a Begin and its Commit on the wire
-	begun   bool // the Begin event has been emitted
-	xid     uint32
-	lsn     pglogrepl.LSN // commit LSN
-	time    time.Time     // commit time
-	index   uint32        // of the next row
-	ignored uint64        // messages that are no events: deletions and truncations
+	open  bool // between a Begin and its Commit on the wire
+	begun bool // the Begin event was appended
+	xid   uint32
+	lsn   pglogrepl.LSN // commit LSN
+	time  time.Time     // commit time
+	index uint32        // of the next row
 }
 
 func newDecoder() *decoder {
 	return &decoder{relations: map[uint32]*Relation{}, lengths: map[uint32]int{}}
 }
 
-// decode appends to b what one pgoutput message means. sent is by the server, in microseconds.
-// over is the length of one that was too long, of which msg is the beginning; else 0.
+// decode appends the events of one pgoutput message to b. sent is when the server sent it, in
+// PostgreSQL's microseconds. over is the length of a message that was too long, of which msg is
+// the beginning; else 0.
 func (d *decoder) decode(msg []byte, over, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
@@ -89,10 +90,9 @@ func (d *decoder) decode(msg []byte, over, sent int64, b *Batch) error {
 		return d.logical(&c, sent, b)
 	case 'R':
 		return d.relation(&c)
-	case 'U': // not published by our publication, as what follows; another publication may
+	case 'U': // the documented publications have inserts only, others may have U, D and T
 		return d.update(&c, b)
-	case 'D', 'T':
-		d.ignored++
+	case 'D', 'T': // no event
 	case 'Y', 'O': // type and origin: text values need neither
 	default:
 		return fmt.Errorf("%w: unknown message type %q", ErrProtocol, msg[0])
@@ -140,16 +140,16 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 	return nil
 }
 
-// update reads a changed row, after the old one if its key changed (K) or all of it is known (O).
+// update reads a changed row. In front of it is the old one, if the key changed (K) or the replica
+// identity is FULL (O).
 func (d *decoder) update(c *cursor, b *Batch) error {
 	rel, err := d.described(c)
 	if err != nil {
 		return err
 	}
-	if c.over > 0 { // its old row comes first: which columns are whole is not worth knowing
+	if c.over > 0 { // its old row comes first: no column is kept
 		e := d.next(b, Update)
 		e.Relation, e.Values, e.Oversize = rel, b.values(len(rel.Columns)), c.over
-		clear(e.Values)
 		return nil
 	}
 	tuple := c.byte()
@@ -175,7 +175,7 @@ func (d *decoder) update(c *cursor, b *Batch) error {
 	return nil
 }
 
-// described reads which relation a row is of.
+// described reads the OID in front of a row, and returns its relation.
 func (d *decoder) described(c *cursor) (*Relation, error) {
 	oid := c.uint32()
 	rel := d.relations[oid]
@@ -190,6 +190,7 @@ func (d *decoder) described(c *cursor) (*Relation, error) {
 	return rel, nil
 }
 
+// notNew is the error of a message that ends, or has another tuple, where the new tuple begins.
 func (d *decoder) notNew(c *cursor, rel *Relation, typ byte) error {
 	if c.failed {
 		return c.err(typ)
@@ -197,10 +198,10 @@ func (d *decoder) notNew(c *cursor, rel *Relation, typ byte) error {
 	return fmt.Errorf("%w: message %q of %s without a new tuple", ErrProtocol, typ, rel)
 }
 
-// logical reads a logical message, or the beginning of one. One between
-// transactions is a transaction of its own here. Its position is where its WAL record ends, and
-// is confirmed without one byte more: the commit record of a transaction can begin right there,
-// and that transaction would then never be sent.
+// logical reads a logical message, or the beginning of one. One between transactions becomes a
+// transaction of its own, whose end is the end of the message's WAL record, not one byte more: the
+// commit record of another transaction can begin right there, and if more were confirmed, that
+// transaction would never be sent.
 func (d *decoder) logical(c *cursor, sent int64, b *Batch) error {
 	transactional := c.byte()&1 != 0
 	lsn := pglogrepl.LSN(c.uint64())
@@ -217,9 +218,6 @@ func (d *decoder) logical(c *cursor, sent int64, b *Batch) error {
 		return fmt.Errorf("%w: transactional message outside of a transaction", ErrProtocol)
 	}
 	unread := d.unread || !transactional && d.transactionalOnly
-	if unread {
-		d.ignored++
-	}
 	if !transactional && !d.open {
 		at := postgresTime(sent) // it has no commit time
 		if unread && !d.witness {
@@ -248,7 +246,7 @@ func (d *decoder) relation(c *cursor) error {
 	r := &Relation{OID: c.uint32(), Namespace: c.cstring(), Name: c.cstring()}
 	c.byte() // replica identity
 	n := int(c.uint16())
-	// A column takes at least ten bytes: a count that can't be true must not allocate.
+	// A column takes at least ten bytes: a count that cannot be true must not allocate.
 	if c.failed || n > len(c.rest)/10 || n > maxColumns {
 		return fmt.Errorf("%w: relation %d with %d columns", ErrProtocol, r.OID, n)
 	}
@@ -273,8 +271,8 @@ func (d *decoder) relation(c *cursor) error {
 	return nil
 }
 
-// row reads one row. A value that an update left out is that of old, if the whole old row is
-// known.
+// row reads the values of one row. A value that an update left out is taken from old, the whole
+// old row; nil: that is not known.
 func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, error) {
 	n := int(c.uint16())
 	if c.failed {

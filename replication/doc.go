@@ -25,8 +25,8 @@
 // # Files
 //
 //   - stream.go runs a stream: reads when a read is due (pace.go) or worth it (lowwater_linux.go,
-//     lowwater_other.go), decodes, hands over; open.go connects and starts it, finish.go ends it;
-//   - wire.go takes messages apart;
+//     lowwater_other.go), decodes, sends on; open.go connects and starts it, finish.go ends it;
+//   - wire.go splits the bytes into protocol messages;
 //   - chunk.go has the read buffers and who retains them (chunk_race.go, chunk_norace.go);
 //   - decode.go makes events (event.go) in a batch (batch.go), with the values of their rows;
 //   - status.go sends statuses;

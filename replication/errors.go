@@ -18,18 +18,18 @@ var (
 	ErrPublicationMissing = errors.New("publication does not exist")
 	ErrPermission         = errors.New("role may not replicate")
 	ErrServerStopping     = errors.New("server is shutting down")
-	ErrTerminated         = errors.New(
-		"connection was ended by an administrator command or by the slot's limits")
+	ErrTerminated         = errors.New("connection was ended by an administrator command or by " +
+		"the slot's limits")
 	ErrIdentityChanged = errors.New("this is not the server that was there before")
 	ErrNotPostgreSQL   = errors.New("server is not PostgreSQL")
 	ErrUndecodable     = errors.New("server can't decode a row")
 	ErrTooManyTables   = errors.New("publication has too many wide tables")
-	// ErrUnassigned is of a row, not of the stream: see slot.UnassignedError.
+	// ErrUnassigned is the error of a row, not of the stream: see slot.UnassignedError.
 	ErrUnassigned = errors.New("which table a row belongs to is not known")
 )
 
-// RowTooLargeError: a row is longer than replication.max_row_bytes. Run hands over an event with
-// Oversize instead; the stream ends with the error only for what is no row.
+// RowTooLargeError is the error for a row that is longer than replication.max_row_bytes. Run sends
+// an event with Oversize instead, and returns the error only for what is no row.
 type RowTooLargeError struct{ Bytes, Max int64 }
 
 func (e *RowTooLargeError) Error() string {
@@ -37,7 +37,7 @@ func (e *RowTooLargeError) Error() string {
 		e.Max)
 }
 
-// Hint is the setting with which the row is taken: the next power of two, at most 1 GiB.
+// Hint returns the setting with which the row is accepted: the next power of two, at most 1 GiB.
 func (e *RowTooLargeError) Hint() string {
 	limit := int64(1 << 20)
 	for limit < e.Bytes && limit < 1<<30 {
@@ -46,18 +46,18 @@ func (e *RowTooLargeError) Hint() string {
 	return fmt.Sprintf("replication.max_row_bytes = \"%dMiB\"   # then start again", limit>>20)
 }
 
-// startError gives an error of start-up its sentinel, by SQLSTATE, never by text.
+// startError adds the sentinel to an error of start-up, by its SQLSTATE, never by its text.
 func startError(err error) error {
 	return withSentinel(err, map[string]error{
-		"42704": ErrSlotMissing, // undefined_object: only the slot can be meant
+		"42704": ErrSlotMissing, // undefined_object: of the slot
 		"55000": ErrSlotLost,    // invalidated, or not of this database or plugin
 	})
 }
 
-// streamError gives an error of the running stream its sentinel.
+// streamError adds the sentinel to an error of the running stream.
 func streamError(err error) error {
 	return withSentinel(err, map[string]error{
-		"42704": ErrPublicationMissing, // the slot is used by this connection: it cannot be meant
+		"42704": ErrPublicationMissing, // undefined_object: not of the slot, which is in use here
 		"XX000": ErrUndecodable,        // internal_error: a row above 1 GB in text form
 		"54000": ErrUndecodable,        // program_limit_exceeded: the same
 		"22P05": ErrUndecodable,        // untranslatable_character: there is none in UTF-8
@@ -68,7 +68,7 @@ func streamError(err error) error {
 var sentinels = map[string]error{
 	"55006": ErrSlotInUse,      // object_in_use
 	"42501": ErrPermission,     // insufficient_privilege
-	"57P01": ErrTerminated,     // admin_shutdown: also what an invalidated slot's walsender says
+	"57P01": ErrTerminated,     // admin_shutdown: also of the walsender of an invalidated slot
 	"57P03": ErrServerStopping, // cannot_connect_now
 }
 

@@ -31,39 +31,37 @@ const (
 // while Chunk is retained. They must not be modified.
 type Event struct {
 	Kind Kind
-	XID  uint32
-	// of an Insert or Message in its transaction, from 0; with LSN the event position
+	XID  uint32 // of the transaction; zero: none
+	// of an Insert, Update or Message in its transaction, from 0; with LSN the event position
 	Index    uint32
 	LSN      pglogrepl.LSN // what it is the position of depends on Kind
-	Time     time.Time     // commit time, by the server's clock
+	Time     time.Time     // commit time, by the server's clock; zero for Idle
 	Relation *Relation     // Insert, Update
 	// one per Relation.Columns in text format; nil is NULL, empty is the empty string
 	Values [][]byte
-	// the row before an Update, perhaps no more than its key; nil: that did not change
+	// Old has one per Relation.Columns too: the row before an Update, with a replica identity that
+	// is not FULL only its key columns. nil: the server sent none, since the key did not change.
 	Old     [][]byte
 	Prefix  string // Message
 	Content []byte // Message
 	// Oversize is the length in bytes of a row or message that was longer than Config.MaxRowBytes
 	// and was not kept; else zero. Values has the leading columns of an Insert that were read
-	// whole, and nil for the others; a Message has its Prefix. It may be of a table that is not
-	// ours.
+	// whole, and nil for the others; a Message has its Prefix. The table may be no outbox table.
 	Oversize int64
-	// Bytes is what was read since the event before it, as far as that is in one buffer of about
-	// ChunkBytes: a reader that keeps a value of the row keeps all of that in memory.
+	// Bytes is what was read since the event before it, counted up to about ChunkBytes, the size of
+	// a buffer: a reader that retains Chunk for one value keeps all of that in memory.
 	Bytes int
 	Chunk *Chunk // of the bytes of Values, Old and Content; nil if there is none to retain
 }
 
-// isRow reports whether the event is what a router takes.
+// isRow reports whether the event is one that a router makes a message of.
 func (e *Event) isRow() bool { return e.Kind == Insert || e.Kind == Update || e.Kind == Message }
 
-// ChunkBytes is how much is read into one buffer, if no message is longer.
-const ChunkBytes = chunkSize
-
-// Unchanged stands for a value that the server left out of an update. Compare with IsUnchanged.
+// Unchanged is in the place of a value that the server left out of an Update: one that is stored
+// out of line and did not change. Compare with IsUnchanged.
 var Unchanged = []byte("__debezium_unavailable_value")
 
-// IsUnchanged reports whether a value is Unchanged itself, not a text that is equal.
+// IsUnchanged reports whether a value is Unchanged itself, not an equal text.
 func IsUnchanged(value []byte) bool { return len(value) > 0 && &value[0] == &Unchanged[0] }
 
 // Relation is a table as the server described it before the first row of that shape. A new one is

@@ -11,7 +11,8 @@ import (
 )
 
 // Finish ends the stream after Run has returned: it sends statuses until drained is closed or ctx
-// ends, then the final one, and closes. It returns nil only if the server has read that one.
+// ends, then the final one, and closes the connection. It returns nil only if the server has read
+// the final status, for which it waits up to endTimeout.
 func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	defer s.conn.Conn().Close()
 	if err := s.sendStatuses(s.schedule.interval, drained, ctx.Done()); err != nil {
@@ -27,16 +28,17 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	return s.awaitEnd(ctx)
 }
 
-// Abandon is Finish for a connection that the server has dropped: it would read no status.
+// Abandon closes the connection in place of Finish, where the server reads no status any more.
 func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
 
-// KeepAlive confirms what the slot has, until done is closed, while the caller prepares to Run.
+// KeepAlive sends statuses with the slot's own position until done is closed, so that the server
+// keeps the connection while the caller prepares to Run.
 func (s *Stream) KeepAlive(done <-chan struct{}) {
-	// Run or Finish reports the error.
+	// Run or Finish returns the error.
 	_ = s.sendStatuses(min(s.schedule.interval, keepAliveInterval), done, nil)
 }
 
-// sendStatuses sends one each interval, until one of two channels is closed.
+// sendStatuses sends a status each interval, until done or ended is closed.
 func (s *Stream) sendStatuses(interval time.Duration, done, ended <-chan struct{}) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -55,11 +57,11 @@ func (s *Stream) sendStatuses(interval time.Duration, done, ended <-chan struct{
 }
 
 const (
-	// How long the server, which may be sending a large transaction, gets to answer CopyDone.
-	endTimeout = 5 * time.Second
-	// The same when the time to drain is over, or after a second signal.
+	// endTimeout is how long the server, which may be sending a large transaction, has to answer
+	// CopyDone; endTimeoutBrief is from the end of ctx on: of the time to drain, or a second signal.
+	endTimeout      = 5 * time.Second
 	endTimeoutBrief = 2 * time.Second
-	// Below every wal_sender_timeout in use.
+	// keepAliveInterval is below every wal_sender_timeout in use.
 	keepAliveInterval = 300 * time.Millisecond
 )
 
@@ -76,7 +78,7 @@ func (s *Stream) awaitEnd(ctx context.Context) error {
 		switch {
 		case ok && (typ == 'C' || typ == 'E'):
 			s.conn.Frontend().Send(&pgproto3.Terminate{})
-			_ = s.conn.Frontend().Flush() // courtesy: the server has everything it needs
+			_ = s.conn.Frontend().Flush() // the server has the status already
 			return nil
 		case err == nil && !ok:
 			err = s.wire.fill()

@@ -202,7 +202,7 @@ func FuzzWire(f *testing.F) {
 				}
 				break
 			}
-			if len(w.buf) > 2*chunkSize {
+			if len(w.buf) > 2*ChunkBytes {
 				t.Fatalf("%d bytes of memory for messages of at most %d", len(w.buf), maxBytes)
 			}
 		}

@@ -10,31 +10,29 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// LastEvent is how far another reader has published what a slot sends: up to this event.
+// LastEvent is the last event of a slot that another reader has published.
 type LastEvent struct {
 	Type byte          // pgoutput's letter for the message: B, C, I, U, D, T or M
 	XID  uint32        // of its transaction; zero: a message outside of one
-	LSN  pglogrepl.LSN // at which the server sent it
-	// Count is how many rows with this LSN were published; zero: at least one.
-	Count int64
-	// BeginCounts: in Count, the Begin is a row too if it has this LSN.
-	BeginCounts bool
+	LSN  pglogrepl.LSN // in the header of the WAL data with it
+	// Count is how many rows with this LSN were published; zero: not known, at least one.
+	Count       int64
+	BeginCounts bool // Count includes the Begin, if that has this LSN
 }
 
 // ends reports whether the LSN is the end of the transaction of the event.
 func (e LastEvent) ends() bool { return e.Type == 'C' || e.Type == 'M' && e.XID == 0 }
 
-// Handover is where a slot goes from one reader to the next.
+// Handover is where a slot passes from one reader to the next.
 type Handover struct {
 	Confirmed pglogrepl.LSN // position of the slot
 	// LSN is where it can be moved to: a commit end up to which everything was published.
 	LSN       pglogrepl.LSN
 	Published int // events up to LSN that were published and are not sent again
-	// published events behind LSN that are sent again: part of a transaction
-	Again int
+	Again     int // published events behind LSN, of a part of a transaction, that are sent again
 }
 
-// Why a handover cannot be found.
+// Errors of FindHandover.
 var (
 	ErrEventNotFound = errors.New("last published event is not in what the slot sends")
 	ErrEventBehind   = errors.New("slot stands behind the last published event already")
@@ -45,10 +43,8 @@ var (
 // published. The slot must not be in use. Errors wrap the sentinels of this package or are
 // pgconn's.
 func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, last LastEvent,
-	routed func(*Event) bool,
-	log zerolog.Logger) (Handover, error) {
-	// Logical messages take part in what came when, by whichever reader.
-	cfg.Messages = []string{"*"}
+	routed func(*Event) bool, log zerolog.Logger) (Handover, error) {
+	cfg.Messages = []string{"*"} // the last event may be one, whatever is configured
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {
 		return Handover{}, err
@@ -78,23 +74,25 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 		last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
 }
 
-// finder follows the stream. Its counts of a transaction become part of found at the Commit.
+// finder searches the stream for the last event. The counts of a transaction are added to found at
+// its Commit.
 type finder struct {
 	last   LastEvent
 	routed func(*Event) bool
 	found  Handover
-	done   bool
+	done   bool // the last event was found
 
+	// The open transaction.
 	xid       uint32
 	begin     pglogrepl.LSN // at which the Begin was sent
-	published int           // routed events of the open transaction up to the last one
-	left      int           // those after it
-	same      int64         // rows at the LSN of the last event
-	reached   bool          // the last event is in this transaction, and was reached
-	passed    bool          // what comes now was not published
+	published int           // routed events up to the last event
+	left      int           // routed events after it
+	same      int64         // rows at the LSN of the last event, of its type
+	reached   bool          // the last event
+	passed    bool          // the last event: what comes now was not published
 }
 
-// message takes one pgoutput message, sent at a position, and the events that it was decoded to.
+// message handles one pgoutput message, sent at a position, with the events of it.
 func (f *finder) message(at pglogrepl.LSN, msg []byte, events []Event) error {
 	c := cursor{rest: msg[1:]}
 	switch msg[0] {
@@ -111,7 +109,7 @@ func (f *finder) message(at pglogrepl.LSN, msg []byte, events []Event) error {
 		f.committed(pglogrepl.LSN(c.uint64()))
 	case 'M':
 		if c.byte()&1 == 0 {
-			f.alone(at, events)
+			f.nonTransactional(at, events)
 			break
 		}
 		f.event(at, msg[0], events)
@@ -121,11 +119,12 @@ func (f *finder) message(at pglogrepl.LSN, msg []byte, events []Event) error {
 	return c.err(msg[0])
 }
 
+// event handles a message inside of a transaction.
 func (f *finder) event(at pglogrepl.LSN, typ byte, events []Event) {
 	mine := f.xid == f.last.XID && at == f.last.LSN && typ == f.last.Type
 	switch {
 	case f.passed:
-	case mine && f.same < f.want():
+	case mine && f.same < f.expected():
 		f.reached = true
 		f.same++
 	case f.reached:
@@ -138,8 +137,8 @@ func (f *finder) event(at pglogrepl.LSN, typ byte, events []Event) {
 	}
 }
 
-// want is how many rows at the LSN of the last event were published.
-func (f *finder) want() int64 {
+// expected is how many rows of the last event's type were published at its LSN.
+func (f *finder) expected() int64 {
 	n := f.last.Count
 	if f.last.Type == 'T' || f.last.Type == 'M' { // each has an LSN of its own
 		return 1
@@ -150,6 +149,7 @@ func (f *finder) want() int64 {
 	return max(n, 1)
 }
 
+// count counts the routed ones of events.
 func (f *finder) count(events []Event) (n int) {
 	for i := range events {
 		if events[i].isRow() && f.routed(&events[i]) {
@@ -159,8 +159,9 @@ func (f *finder) count(events []Event) (n int) {
 	return n
 }
 
+// committed handles a Commit, which ends at a position.
 func (f *finder) committed(end pglogrepl.LSN) {
-	f.done = f.reached && (f.last.Type == 'B' || f.same == f.want())
+	f.done = f.reached && (f.last.Type == 'B' || f.same == f.expected())
 	if f.last.Type == 'C' {
 		f.done = f.xid == f.last.XID && end == f.last.LSN
 	}
@@ -172,8 +173,8 @@ func (f *finder) committed(end pglogrepl.LSN) {
 	f.found.LSN = end
 }
 
-// alone is a logical message that is a transaction of its own.
-func (f *finder) alone(at pglogrepl.LSN, events []Event) {
+// nonTransactional handles a logical message that is a transaction of its own.
+func (f *finder) nonTransactional(at pglogrepl.LSN, events []Event) {
 	f.done = f.last.Type == 'M' && f.last.ends() && at == f.last.LSN
 	f.found.Published += f.count(events)
 	if n := len(events); n > 0 && events[n-1].Kind == Commit {

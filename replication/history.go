@@ -10,22 +10,20 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Identity is a database cluster, a branch of its history, and how far that has come.
+// Identity is a database cluster, a branch of its history, and the end of that.
 type Identity struct {
 	SystemID      string
 	Timeline      int32
 	ServerVersion string
 	WrittenLSN    pglogrepl.LSN // the server's own position: everything before it is on its disk
-	// the timelines before Timeline, oldest first; empty if the server could not tell
-	History []Switch
+	History       []Switch      // to Timeline, oldest first; empty: Timeline is 1, or it is not known
 }
 
 // Switch is where the history of a server left a timeline for a newer one.
 type Switch struct {
-	Timeline int32 // that was left
-	// what was written to that timeline from here on is not part of the history
-	LSN    pglogrepl.LSN
-	Reason string // as the server noted it: where recovery ended
+	Timeline int32         // that was left
+	LSN      pglogrepl.LSN // WAL of that timeline from here on is not part of the history
+	Reason   string        // in the history file: where recovery ended
 }
 
 // Place is a position in the WAL with its history: LSNs are used again after a failover.
@@ -35,28 +33,30 @@ type Place struct {
 	LSN      pglogrepl.LSN
 }
 
-// Descent is how a server's history relates to a place that was known before.
+// Descent is how a server's history relates to an earlier Place. Only with Continued everything
+// before the Place is still there.
 type Descent int
 
-// The ways in which it can. Only after Continued everything before the place is still there.
 const (
-	Continued    Descent = iota // the history leads through the place
+	Continued    Descent = iota // the history contains the place
 	Forked                      // a server without everything was promoted: fork < place
-	Restored                    // the same, where an operator chose: recovery to an earlier point
-	Rewound                     // the server has not come so far on the place's timeline
+	Restored                    // an operator chose to recover to an earlier point: fork < place
+	Rewound                     // on the timeline of the place the server has written less
 	OlderBranch                 // the server is on a timeline before that of the place
 	OtherCluster                // another system identifier
 	Diverged                    // the transaction that ended at the place is not in the history
-	NotKnown                    // a newer timeline, and the server cannot tell where it begins
+	NotKnown                    // a newer timeline, and where it begins is not known
 )
 
+// String is the value of a log field or label.
 func (d Descent) String() string {
 	return [...]string{"continued", "forked", "restored", "rewound", "older_branch",
 		"other_cluster", "diverged", "not_known"}[d]
 }
 
-// Continues compares the server's history with a place that was known before. fork is from where
-// on what was read there is not part of it; zero if that is not known.
+// Continues compares the server's history with an earlier place. fork is the position from which
+// on WAL of the place's timeline is not part of the history; zero: none, or not known. It never
+// returns Diverged, for which the transaction has to be looked at.
 func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 	switch {
 	case p.SystemID != id.SystemID:
@@ -92,13 +92,13 @@ func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 // chosen reports whether a person chose where recovery ended. These words are part of the file
 // format since PostgreSQL 9; a promoted standby writes "no recovery target specified".
 func (s Switch) chosen() bool {
-	chosen := []string{"before ", "after ", "at restore point ", "reached consistency"}
-	begins := func(prefix string) bool { return strings.HasPrefix(s.Reason, prefix) }
-	return slices.ContainsFunc(chosen, begins)
+	return slices.ContainsFunc(
+		[]string{"before ", "after ", "at restore point ", "reached consistency"},
+		func(prefix string) bool { return strings.HasPrefix(s.Reason, prefix) })
 }
 
-// parseHistory reads a timeline history file: timeline, LSN and reason with tabs between,
-// comments.
+// parseHistory reads a timeline history file. Each line has timeline, LSN and reason with tabs
+// between them; # begins a comment.
 func parseHistory(file []byte) ([]Switch, error) {
 	var history []Switch
 	for line := range bytes.Lines(file) {

@@ -15,31 +15,34 @@ import (
 )
 
 const (
-	// receiveBuffer is the size that a socket requests; the kernel doubles it. The walsender finds
-	// it full and sends in large pieces while a backlog is read: a million rows in transactions
-	// of ten take it 3.5 s of CPU, and 5 s with a buffer that grows (docs/decisions/0002).
+	// receiveBuffer is the size in bytes that a socket requests; the kernel doubles it. While a
+	// backlog is read the walsender finds it full and sends in large pieces: a million rows in
+	// transactions of ten take it 3.5 s of CPU, and 5 s with a buffer that grows
+	// (docs/decisions/0002).
 	receiveBuffer = 96 << 10
 	// maxRoundTrip bounds the distance of a server for which the buffer may shrink: no more than
 	// receiveBuffer arrives in a round trip.
 	maxRoundTrip = 500 * time.Microsecond
 )
 
-// lowWaterConn is a TCP connection with a low-water mark: the kernel wakes a reader only when so
-// many bytes have come. Each message of a backlog would wake the thread that waits for all
-// sockets, which took half of the relay's CPU, though the next read is a matter of time (pace.go).
+// lowWaterConn is a TCP connection with a low-water mark (SO_RCVLOWAT): the kernel wakes a reader
+// only when so many bytes have come. Without it each message of a backlog wakes the thread that
+// waits for all sockets, which took half of the relay's CPU, though the next read is a matter of
+// time (pace.go).
 //
 // The mark stays as long as each read finds something. The first that does not resets it to one
-// byte before it waits. All but mark belongs to the reader alone.
+// byte before it waits. All fields but mark belong to the goroutine that reads.
 type lowWaterConn struct {
 	net.Conn
 	raw         syscall.RawConn
-	mark        atomic.Int32 // low-water mark in bytes; zero: as the socket was made, which is one
-	shrinkable  bool         // the server is near enough
+	mark        atomic.Int32 // low-water mark in bytes; zero: the socket's default, which is one
+	shrinkable  bool         // the server is near enough, and the kernel can
 	shrunk      bool         // the receive buffer is small
-	nonBlocking bool         // a read that finds nothing ends as if its deadline were over
+	nonBlocking bool         // a read that finds nothing returns os.ErrDeadlineExceeded
 }
 
-// lowWaterDial hands made each connection of dial; nil if it takes no low-water mark.
+// lowWaterDial returns dial with low-water marks. made is called with each connection before it
+// is used; with nil if it is not TCP.
 func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -56,7 +59,7 @@ func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFun
 			return nil, err
 		}
 		c := &lowWaterConn{Conn: conn, raw: raw}
-		rtt, err := c.roundTrip() // zero: not measured
+		rtt, err := c.roundTrip()
 		c.shrinkable = err == nil && 0 < rtt && rtt <= maxRoundTrip && c.freeRecvBuf() == nil
 		made(c)
 		return c, nil
@@ -64,29 +67,29 @@ func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFun
 }
 
 // setRcvLowat sets the low-water mark from the next read on. It must not be called during a read,
-// which would go on waiting for more than it wants. It does nothing to nil.
+// which would wait for the new mark. It does nothing to nil.
 func (c *lowWaterConn) setRcvLowat(bytes int32) {
 	if c != nil && c.mark.Load() != bytes && c.set(syscall.SO_RCVLOWAT, int(bytes)) == nil {
 		c.mark.Store(bytes)
 	}
 }
 
-// shrinkRecvBuf makes the receive buffer small, while it is read without a pause, or gives it back
-// to the kernel. A small one that is full loses acknowledgements of our packets, too, until the
-// server drops the connection.
+// shrinkRecvBuf makes the receive buffer small, or has the kernel decide about its size again.
+// Keep it small only while it is read without a pause: a small one that is full also loses the
+// acknowledgements of our packets, until the server drops the connection. It does nothing to nil.
 func (c *lowWaterConn) shrinkRecvBuf(shrink bool) {
 	if c == nil || !c.shrinkable || c.shrunk == shrink {
 		return
 	}
 	c.shrunk = shrink
 	if shrink {
-		_ = c.set(syscall.SO_RCVBUF, receiveBuffer) // one that stays large does no harm
+		_ = c.set(syscall.SO_RCVBUF, receiveBuffer) // on an error it stays large, which does no harm
 		return
 	}
 	_ = c.freeRecvBuf() // lowWaterDial has seen that the kernel can
 }
 
-// freeRecvBuf lets the kernel decide about the receive buffer again. Linux before 5.14 cannot.
+// freeRecvBuf has the kernel decide about the receive buffer again. Linux before 5.14 cannot.
 func (c *lowWaterConn) freeRecvBuf() error { return c.set(unix.SO_BUF_LOCK, 0) }
 
 func (c *lowWaterConn) set(option, value int) error {
@@ -98,7 +101,7 @@ func (c *lowWaterConn) set(option, value int) error {
 	return errors.Join(err, failed)
 }
 
-// roundTrip is how long packets take to the other side and back, as measured so far.
+// roundTrip returns the kernel's estimate of the round-trip time; zero: not measured.
 func (c *lowWaterConn) roundTrip() (d time.Duration, err error) {
 	failed := c.raw.Control(func(fd uintptr) {
 		var info *unix.TCPInfo
@@ -110,11 +113,11 @@ func (c *lowWaterConn) roundTrip() (d time.Duration, err error) {
 	return d, errors.Join(err, failed)
 }
 
-// await waits until the low-water mark is reached, or there is no room for more. Set a near read
-// deadline: it may not find out otherwise that the connection has ended.
+// await waits until the low-water mark is reached, the receive buffer is full, or the read
+// deadline is over. Set a near deadline: await may miss the end of the connection.
 func (c *lowWaterConn) await() {
 	checked := false
-	_ = c.raw.Read(func(fd uintptr) bool { // an error comes again in the read that follows
+	_ = c.raw.Read(func(fd uintptr) bool { // the next read returns the same error
 		if checked {
 			return true
 		}
@@ -124,7 +127,7 @@ func (c *lowWaterConn) await() {
 	})
 }
 
-// Read is net.Conn's.
+// Read is that of net.Conn, with the low-water mark.
 func (c *lowWaterConn) Read(p []byte) (int, error) {
 	if c.mark.Load() <= 1 && !c.nonBlocking {
 		return c.Conn.Read(p)
@@ -142,7 +145,8 @@ func (c *lowWaterConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// readNow reads what is there, without waiting. A deadline that is over is an error, as for Read.
+// readNow reads without waiting; 0, nil: nothing has come. A deadline that is over is an error, as
+// for Read.
 func (c *lowWaterConn) readNow(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil

@@ -47,7 +47,7 @@ func under(t *testing.T, conn net.Conn) (n int) {
 	return n
 }
 
-func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
+func TestLowWaterConn_ReadsWhatIsThere(t *testing.T) {
 	c, other := pair(t)
 	_, err := other.Write([]byte("first"))
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
 }
 
 // A row that comes after a pause must not wait for others.
-func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
+func TestLowWaterConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 	c, other := pair(t)
 	for range 20 {
 		c.setRcvLowat(worthReading)
@@ -86,7 +86,7 @@ func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 	}
 }
 
-func TestQuietConn_EndsAsOthersDo(t *testing.T) {
+func TestLowWaterConn_EndsAsOthersDo(t *testing.T) {
 	c, other := pair(t)
 	c.setRcvLowat(worthReading)
 	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
@@ -155,7 +155,7 @@ func TestStream_ReadsEveryRecordThatHasCome(t *testing.T) {
 	require.Equal(t, 1, read())
 }
 
-func TestQuietConn_UnderTLS(t *testing.T) {
+func TestLowWaterConn_UnderTLS(t *testing.T) {
 	c, other := pair(t)
 	client, server := secured(t, c, other)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
@@ -184,7 +184,7 @@ func TestQuietConn_UnderTLS(t *testing.T) {
 	require.True(t, bytes.Equal(sent, got))
 }
 
-func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
+func TestLowWaterDial_LeavesOtherConnectionsAlone(t *testing.T) {
 	one, two := net.Pipe()
 	defer one.Close()
 	defer two.Close()
@@ -197,7 +197,7 @@ func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
 }
 
 // A backlog is read in pieces that are worth it.
-func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
+func TestLowWaterConn_AwaitsWhatIsWorthReading(t *testing.T) {
 	c, other := pair(t)
 	c.setRcvLowat(worthReading)
 	_, err := other.Write(make([]byte, worthReading-1))
@@ -220,7 +220,7 @@ func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
 	c.await() // at once
 }
 
-func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
+func TestLowWaterConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	c, other := pair(t)
 	_, err := other.Write([]byte("x"))
 	require.NoError(t, err)
@@ -243,7 +243,7 @@ func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 }
 
 // While the walsender finds its socket full, what it says leaves in large pieces.
-func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
+func TestLowWaterConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	c, other := pair(t)
 	size := func() (n int) {
 		_ = c.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
@@ -261,7 +261,7 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	go func() { _, _ = other.Write(sent) }() // ends with the connection at the latest
 	var got []byte
-	for p := make([]byte, chunkSize); len(got) < len(sent); {
+	for p := make([]byte, ChunkBytes); len(got) < len(sent); {
 		c.setRcvLowat(worthReading)
 		n, err := c.Read(p)
 		require.NoError(t, err)

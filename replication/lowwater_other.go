@@ -4,7 +4,7 @@ package replication
 
 import "github.com/jackc/pgx/v5/pgconn"
 
-// lowWaterConn is known on Linux alone. Elsewhere a Stream has none.
+// lowWaterConn exists on Linux only. Elsewhere a Stream has none.
 type lowWaterConn struct{ nonBlocking bool }
 
 func lowWaterDial(dial pgconn.DialFunc, _ func(*lowWaterConn)) pgconn.DialFunc { return dial }

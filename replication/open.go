@@ -17,22 +17,23 @@ import (
 )
 
 // Open connects, reads the slot's confirmed position and starts to replicate from there. pg has
-// replication=database. Errors wrap the sentinels of this package or are pgconn's.
+// replication=database, and is not changed. Errors wrap the sentinels of this package or are
+// pgconn's. The connection is open until Finish or Abandon.
 func Open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
 	log zerolog.Logger) (*Stream, error) {
 	return open(ctx, pg, cfg, slot, log, nil)
 }
 
-// OpenTemporary is Open with a slot of this connection, which sees what commits from now on.
+// OpenTemporary is Open with a new temporary slot, which sends what commits from now on, and which
+// the server drops with the connection.
 func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
 	log zerolog.Logger) (*Stream, error) {
 	return open(ctx, pg, cfg, slot, log, func(ctx context.Context, conn *pgconn.PgConn) error {
-		// The grammar with the action as a word is understood by all versions from 14.
+		// All versions from 14 accept the action as a word.
 		_, err := pglogrepl.CreateReplicationSlot(ctx, conn, quoteIdentifier(slot), "pgoutput",
 			pglogrepl.CreateReplicationSlotOptions{Temporary: true,
 				SnapshotAction: "NOEXPORT_SNAPSHOT"})
 		if err != nil {
-			// why, package slot finds out
 			return fmt.Errorf("create temporary slot %q: %w", slot, err)
 		}
 		return nil
@@ -48,11 +49,11 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	s.acked = s.SeedLSN // until Run: a stream may be finished without having run
 	pg = pg.Copy()
 	postgres.PreferAnswering(ctx, pg)
-	// of several hosts tried, the last is the one connected to
+	// Of several hosts tried, the last one is connected: socket and wire are those made last.
 	pg.DialFunc = lowWaterDial(pg.DialFunc, func(c *lowWaterConn) { s.socket = c })
 	build := pg.BuildFrontend
 	pg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		s.wire = newWire(r, cfg.MaxRowBytes) // like the socket
+		s.wire = newWire(r, cfg.MaxRowBytes)
 		return build(s.wire, w)
 	}
 	pg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { s.notice(n) }
@@ -77,6 +78,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	return s, nil
 }
 
+// start prepares the connection and sends START_REPLICATION.
 func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	s.identity.ServerVersion = s.conn.ParameterStatus("server_version")
 	if strings.Contains(s.identity.ServerVersion, "-YB-") {
@@ -96,16 +98,16 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	if written := s.identity.WrittenLSN; s.positions.seed > written &&
 		s.conn.ParameterStatus("in_hot_standby") != "on" {
 		return fmt.Errorf("slot %q is confirmed up to %s, and the server has written only up to "+
-			"%s: it comes from another server or another branch "+
-			"of its history, and rows that are written until then would never be sent: %w", slot,
-			s.positions.seed, written, ErrSlotUnusable)
+			"%s: it comes from another server or another branch of its history, and rows that are "+
+			"written until then would never be sent: %w", slot, s.positions.seed, written,
+			ErrSlotUnusable)
 	}
 	if err := s.raiseWorkMem(ctx, cfg.LogicalDecodingWorkMem); err != nil {
 		return err
 	}
 	args := []string{
 		"proto_version '1'",
-		"publication_names " + quoteLiteral(quoteIdentifier(cfg.Publication)),
+		"publication_names " + postgres.QuoteText(quoteIdentifier(cfg.Publication)),
 	}
 	if len(cfg.Messages) > 0 || cfg.Witness {
 		args = append(args, "messages 'true'")
@@ -118,7 +120,7 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	return nil
 }
 
-// identify reads which cluster this is, and which branch of its history.
+// identify reads the Identity of the server.
 func (s *Stream) identify(ctx context.Context) error {
 	id, err := pglogrepl.IdentifySystem(ctx, s.conn)
 	if err != nil {
@@ -133,7 +135,7 @@ func (s *Stream) identify(ctx context.Context) error {
 	switch {
 	case err != nil && postgres.SQLState(err) == "":
 		return fmt.Errorf("read timeline history: %w", err)
-	case err != nil: // without it less is known of the server, but nothing is wrong with it
+	case err != nil: // may be removed from the server; Identity works without it
 		s.log.Warn().Err(err).Int32("timeline", id.Timeline).Msg("timeline history not read")
 		return nil
 	}
@@ -141,10 +143,10 @@ func (s *Stream) identify(ctx context.Context) error {
 	return err
 }
 
-// readSlot seeds the watermark, on the connection that will stream: nothing can come in between.
+// readSlot reads the confirmed position of the slot, on the connection that will stream.
 func (s *Stream) readSlot(ctx context.Context, slot string) error {
 	sql := "SELECT confirmed_flush_lsn, two_phase, wal_status FROM " +
-		"pg_catalog.pg_replication_slots WHERE slot_name = " + quoteLiteral(slot)
+		"pg_catalog.pg_replication_slots WHERE slot_name = " + postgres.QuoteText(slot)
 	results, err := s.conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
 		return fmt.Errorf("read slot %q: %w", slot, startError(err))
@@ -200,5 +202,3 @@ func (s *Stream) raiseWorkMem(ctx context.Context, bytes int64) error {
 }
 
 func quoteIdentifier(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
-
-func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

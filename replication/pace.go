@@ -3,32 +3,32 @@ package replication
 import "time"
 
 const (
-	// Time between two reads under load. An eager reader makes the walsender do one system call
-	// per message: with one-row transactions, reading as soon as there was something cost 36 to
-	// 43 s of CPU per million rows, walsender 14 s.
+	// readInterval is the time between two reads under load. An eager reader makes the walsender do
+	// one system call per message: with one-row transactions, reading as soon as there was something
+	// cost 36 to 43 s of CPU per million rows, and the walsender 14 s (docs/decisions/0002).
 	readInterval = time.Millisecond
-	// Reads that may follow each other at once after a pause: a transaction of one row, which must
-	// not wait, arrives as up to three pieces.
+	// readBurst is how many reads may follow each other at once after a pause: a transaction of one
+	// row, which must not wait, arrives as up to three pieces.
 	readBurst = 4
 
 	// A stream that is behind by staleness waits for worthReading bytes, up to longestPause: its
 	// rows are old anyway. What a read brings becomes requests to the broker. With few cores there
-	// is little to read in a millisecond, and the requests for it take all the time that there is.
+	// is little to read in a millisecond, and the requests for it take all the CPU.
 	staleness    = 200 * time.Millisecond
 	worthReading = 64 << 10
 	longestPause = 5 * time.Millisecond
 	// shrunkTimeout is how long the receive buffer may stay small while nothing is read.
 	shrunkTimeout = 20 * time.Millisecond
 
-	// A busy server sends a keepalive of 23 bytes for each transaction of other tables. Those may
-	// wait for so many bytes, and no row does: Begin, Insert and Commit have 145 at least.
+	// worthWaking is for how many bytes keepalives may wait. A busy server sends one, of 23 bytes,
+	// for each transaction of other tables. No row waits: Begin, Insert and Commit have at least 145.
 	worthWaking = 128
 )
 
 // pace spaces reads by the generic cell rate algorithm: at most one per readInterval in the long
 // run.
 type pace struct {
-	next time.Time // when the read after the burst would be due: theoretical arrival time
+	next time.Time // theoretical arrival time: when the next read is due, without a burst
 }
 
 // wait returns how long to wait before reading at now, and counts that read.

@@ -12,18 +12,19 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// sent is one message of the server, with its events. They are valid until the next message.
+// sent is one message of the server, with its events. Both are valid until the next message.
 type sent struct {
-	lsn    pglogrepl.LSN // at which it was sent; zero: no WAL data
-	wal    []byte        // message of pgoutput; nil: none
+	lsn    pglogrepl.LSN // in the header of WAL data; zero: it is none
+	wal    []byte        // the pgoutput message; nil: it is no WAL data
 	events []Event
-	err    error // why it could not be decoded, or the error that the server sent
+	err    error // of decoding it, or the error that the server sent
 }
 
-// peek reads what a slot sends, confirming nothing, until visit is done or upTo is reached.
+// peek reads what the slot sends, confirming nothing, until visit is done or returns an error, or
+// upTo is reached. It is called in place of Run.
 func (s *Stream) peek(ctx context.Context, upTo pglogrepl.LSN,
 	visit func(sent) (done bool, err error)) error {
-	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
+	defer onDone(ctx, s.interruptRead)()
 	s.schedule.last = s.now()
 	b := &Batch{}
 	for s.positions.received < upTo {
@@ -53,7 +54,7 @@ func (s *Stream) peek(ctx context.Context, upTo pglogrepl.LSN,
 	return nil
 }
 
-// endPeek ends the stream in order: else the server would use the slot a little longer.
+// endPeek ends the stream and waits for the server: until then the slot is in use.
 func (s *Stream) endPeek(ctx context.Context) error {
 	drained := make(chan struct{})
 	close(drained)
@@ -61,11 +62,10 @@ func (s *Stream) endPeek(ctx context.Context) error {
 }
 
 // ReadInserts reads what a slot sends up to a position, confirming nothing, and calls each with
-// the inserts in the order of their commits. An event is valid until each returns. An error of
-// each ends it. The slot is free again when ReadInserts returns nil.
+// the inserts in the order of their commits. An event is valid until each returns. The error is
+// that of each, or as of Open. The slot is free again when ReadInserts returns nil.
 func ReadInserts(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
-	upTo pglogrepl.LSN,
-	log zerolog.Logger, each func(*Event) error) error {
+	upTo pglogrepl.LSN, log zerolog.Logger, each func(*Event) error) error {
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {
 		return err
@@ -86,32 +86,32 @@ func ReadInserts(ctx context.Context, pg *pgconn.Config, cfg Config, slot string
 	return err
 }
 
-// Transaction is one transaction of those that a slot would send.
+// Transaction is a transaction that a slot would send.
 type Transaction struct {
 	XID        uint32
 	CommitLSN  pglogrepl.LSN
 	CommitTime time.Time
 	// Behind is a position behind the transaction and before everything that commits later.
 	Behind pglogrepl.LSN
-	// that count, by table or message prefix; if Unsent, only those that came
+	// Events is how many of its events count, by table or "message PREFIX"; with Unsent only those
+	// that the server sent.
 	Events map[string]int
 	Unsent error // why the server cannot send the rest of it; nil: it sends all
 
 	// What the slot would send before it.
 	Earlier             int // events that count
-	EarlierTransactions int // in which they are
-	counted             int // of Earlier, those before the transaction that is open
+	EarlierTransactions int // transactions with such events
+	counted             int // Earlier at the last Begin
 }
 
-// ErrTransactionNotFound: the slot sends no transaction that commits at the position.
+// ErrTransactionNotFound means that the slot sends no transaction that commits at the position.
 var ErrTransactionNotFound = errors.New("transaction is not in what the slot sends")
 
 // FindTransaction reads what the slot would send, confirming nothing, up to the transaction that
 // commits at a position, at most to where the server writes now. counts reports whether an event
 // counts. The slot must not be in use. Errors wrap the sentinels of this package or are pgconn's.
 func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
-	commit pglogrepl.LSN, counts func(*Event) bool,
-	log zerolog.Logger) (Transaction, error) {
+	commit pglogrepl.LSN, counts func(*Event) bool, log zerolog.Logger) (Transaction, error) {
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {
 		return Transaction{}, err
@@ -127,7 +127,7 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 		case m.err != nil && t.XID == 0:
 			return true, m.err
 		case m.err != nil:
-			// Its commit record is longer than the alignment of 8 bytes: nothing else ends there.
+			// The commit record is longer than 8 bytes, to which records are aligned: no other ends there.
 			t.Unsent, t.Behind, done = m.err, commit+8, true
 		default:
 			t.take(m.events, counts)
@@ -142,7 +142,7 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 		commit, slot, s.SeedLSN(), s.identity.WrittenLSN, ErrTransactionNotFound)
 }
 
-// take counts events: of the transaction itself once it has begun, before that of the others.
+// take counts events: once XID is set those of the transaction itself, before that earlier ones.
 func (t *Transaction) take(events []Event, counts func(*Event) bool) {
 	for i := range events {
 		switch e := &events[i]; {

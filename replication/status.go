@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// Time from a move of the watermark to its status: what is not confirmed comes again after a
-	// crash.
+	// confirmDelay is the time from an advance of the acked LSN to its status: what is not confirmed
+	// comes again after a crash.
 	confirmDelay = 100 * time.Millisecond
-	// Between two replies that say the same. A server that shuts down requests again at once,
-	// measured at 24,000 times a second.
+	// replyPause is the time between two replies with the same positions. A server that shuts down
+	// requests again at once, measured at 24,000 times a second.
 	replyPause = 5 * time.Millisecond
-	// So many requests without data in between: the server shuts down and waits for us. In normal
-	// operation it requests one in half of wal_sender_timeout.
+	// stoppingRequests is how many requests without data in between mean that the server shuts down
+	// and waits for us. In normal operation it requests one in half of wal_sender_timeout.
 	stoppingRequests = 40
 )
 
@@ -29,7 +29,7 @@ type positions struct {
 	flushed  pglogrepl.LSN // flush as last sent
 }
 
-// status returns write and flush for an acked LSN.
+// status returns the write and flush position for an acked LSN.
 func (p *positions) status(acked pglogrepl.LSN) (write, flush pglogrepl.LSN) {
 	seen := max(p.seed, p.received)
 	return seen, min(max(acked, p.seed), seen)
@@ -40,10 +40,10 @@ type schedule struct {
 	interval time.Duration
 	last     time.Time // of the status sent last
 	replyDue bool      // the server requested a reply since then
-	requests int       // replies requested since data or a move of the watermark came
+	requests int       // replies requested since the last data or advance of the flush position
 }
 
-// due is when the next status has to leave. moved: the watermark is past what was sent last.
+// due is when the next status has to leave. moved: its flush position is beyond the last one.
 func (s *schedule) due(moved bool) time.Time {
 	switch {
 	case s.replyDue && (moved || s.requests <= 1):
@@ -56,7 +56,8 @@ func (s *schedule) due(moved bool) time.Time {
 	return s.last.Add(s.interval)
 }
 
-// wake is when to look again: by due, and soon if the watermark may move at any time (waiting).
+// wake is when to call due again: when it is due, or soon if the acked LSN may advance at any time
+// (waiting).
 func (s *schedule) wake(now time.Time, moved, waiting bool) time.Time {
 	due := s.due(moved)
 	if soon := now.Add(confirmDelay); waiting && soon.Before(due) {
@@ -71,7 +72,7 @@ func (s *schedule) replyRequested() { s.replyDue = true; s.requests++ }
 
 func (s *schedule) progressed() { s.requests = 0 }
 
-// serverStopping: the server keeps asking and nothing moves.
+// serverStopping reports whether the server requests reply after reply, and nothing advances.
 func (s *schedule) serverStopping() bool { return s.requests >= stoppingRequests }
 
 // wake is when Run has to look at the schedule again.

@@ -16,11 +16,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Stream is one connection that replicates one slot. Open it, Run it once, then Finish it.
+// Stream is one connection that replicates one slot. Open it, Run it once, then Finish or Abandon
+// it. Methods are for one goroutine at a time, unless they say otherwise.
 type Stream struct {
 	conn      *pgconn.PgConn
 	wire      *wire
-	socket    *lowWaterConn // nil: it cannot be quiet
+	socket    *lowWaterConn // nil: it has no low-water mark
 	secure    bool          // with TLS
 	last      lastRead
 	decoder   *decoder
@@ -34,7 +35,8 @@ type Stream struct {
 
 	between int // bytes read since the last event; see Event.Bytes
 
-	received  atomic.Uint64 // copy of positions.received, for others to read
+	// For other goroutines.
+	received  atomic.Uint64 // copy of positions.received
 	confirmed atomic.Uint64 // copy of positions.flushed
 	bytes     atomic.Uint64 // read from the connection
 }
@@ -42,10 +44,10 @@ type Stream struct {
 // SeedLSN is the slot's confirmed position when the stream was opened: the caller starts there.
 func (s *Stream) SeedLSN() pglogrepl.LSN { return s.positions.seed }
 
-// Identity is that of the server the stream is connected to.
+// Identity is that of the server, as of Open.
 func (s *Stream) Identity() Identity { return s.identity }
 
-// MaxRowBytes is the limit over which an event is Oversize.
+// MaxRowBytes is Config.MaxRowBytes.
 func (s *Stream) MaxRowBytes() int64 { return s.wire.max }
 
 // ReceivedLSN is the newest position read. Safe for concurrent use.
@@ -57,21 +59,20 @@ func (s *Stream) ConfirmedFlushLSN() pglogrepl.LSN { return pglogrepl.LSN(s.conf
 // ReceivedBytes counts what was read from the connection. Safe for concurrent use.
 func (s *Stream) ReceivedBytes() uint64 { return s.bytes.Load() }
 
-// Run reads, decodes and hands over batches until an error ends the stream, ctx ends, or stop ends
-// and the open transaction is complete: then it returns nil. It closes out. Statuses leave on time
-// also while out has no room. acked is the caller's watermark, called from this goroutine only.
+// Run reads, decodes and sends batches to out until an error ends the stream, ctx ends, or stop
+// ends and the open transaction is complete: then it returns nil. If ctx ends it returns its
+// cause. It closes out. The receiver releases each Batch. Statuses leave on time also while out
+// has no room. acked returns the acked LSN; only this goroutine calls it.
 func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch,
 	acked func() pglogrepl.LSN) error {
 	defer close(out)
 	defer s.socket.shrinkRecvBuf(false)
 	s.acked = acked
-	// Ends a read that waits. The connection must stay usable for the final status.
-	interrupt := func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) }
-	defer onDone(ctx, interrupt)()
-	defer onDone(stop, interrupt)()
+	defer onDone(ctx, s.interruptRead)()
+	defer onDone(stop, s.interruptRead)()
 
 	s.schedule.last = s.now()
-	// besides those queued, one is filled and one is with the receiver
+	// Besides those in out, one is filled and one is with the receiver.
 	spare := make(batches, cap(out)+2)
 	for {
 		b := spare.take()
@@ -95,7 +96,10 @@ func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch,
 	}
 }
 
-// onDone calls f once ctx ends. cancel takes that back, or waits for f if that is too late.
+// interruptRead ends a read that waits. The connection stays usable for the final status.
+func (s *Stream) interruptRead() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) }
+
+// onDone calls f once ctx ends. cancel prevents that, or waits for f if ctx has ended.
 func onDone(ctx context.Context, f func()) (cancel func()) {
 	called := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(called); f() })
@@ -126,7 +130,7 @@ func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, e
 	return true, nil
 }
 
-// message handles one protocol message. over: the length of one of which body is the beginning.
+// message handles one protocol message. For over see wire.next.
 func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 	switch typ {
 	case 'd':
@@ -153,17 +157,17 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 		// From 18 a missing publication is only this warning, and its rows are left out. A standby
 		// of synchronized_standby_slots that delays the stream has the same code, from slot.c.
 		if n.SeverityUnlocalized == "WARNING" && n.Code == "55000" && n.File != "slot.c" {
-			return fmt.Errorf("replication stream at %s: server reports %q: %w", s.positions.received,
-				n.Message, ErrPublicationMissing)
+			return fmt.Errorf("replication stream at %s: server reports %q: %w",
+				s.positions.received, n.Message, ErrPublicationMissing)
 		}
-	// CopyDone, CommandComplete, ReadyForQuery: a walsender ends so only at shutdown
-	case 'c', 'C', 'Z':
+	case 'c', 'C', 'Z': // CopyDone, CommandComplete, ReadyForQuery: only at shutdown
 		return fmt.Errorf("server ended the replication stream at %s: %w", s.positions.received,
 			ErrServerStopping)
 	}
 	return nil
 }
 
+// copyData handles a CopyData message: WAL data (w) or a keepalive (k). For over see wire.next.
 func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 	switch {
 	case len(body) >= 25 && body[0] == 'w':
@@ -192,8 +196,8 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		if c.byte() != 0 {
 			s.schedule.replyRequested()
 		}
-		// Inside a transaction its position says nothing about the rows still to come. One below
-		// the seed can come right after the start.
+		// Inside a transaction its position is behind rows that are still to come. One below the seed
+		// can come right after the start.
 		if !s.decoder.open && end > s.positions.received {
 			b.idle(end)
 			s.seen(b)
@@ -219,7 +223,7 @@ func (s *Stream) seen(b *Batch) {
 	}
 }
 
-// handOver waits until the receiver has room. Statuses go on.
+// handOver sends b to out. While there is no room it sends statuses.
 func (s *Stream) handOver(ctx context.Context, out chan<- *Batch, b *Batch) error {
 	select {
 	case out <- b:
@@ -251,15 +255,16 @@ func (s *Stream) notice(n *pgconn.Notice) {
 
 // lastRead is what the last read means for the next one.
 type lastRead struct {
-	unfinished     bool      // it has left something behind
+	unfinished     bool      // there was no room for all that had come
 	silent         bool      // it brought nothing
-	endedAt        time.Time // when the last one that brought something ended
-	frequent       bool      // and the one before that was not long ago
-	onlyKeepalives bool      // were what it brought
-	behind         bool      // what came last was sent long after its commit
+	endedAt        time.Time // end of the last read that brought something
+	frequent       bool      // the one before endedAt was within 2*longestPause
+	onlyKeepalives bool      // it brought no WAL data
+	behind         bool      // the last WAL data was sent more than staleness after its commit
 }
 
-// pause waits until a read is due by the pace or, if behind, brings enough. It ignores contexts.
+// pause waits until a read is due by the pace or, if behind, brings enough. It takes some
+// milliseconds at most, and does not end with a context.
 func (s *Stream) pause() error {
 	if s.last.unfinished || s.secure && s.socket == nil { // each read brings one record
 		return nil
@@ -273,7 +278,7 @@ func (s *Stream) pause() error {
 		return s.awaitBytes(worthWaking)
 	}
 	wait := s.pace.wait(s.now())
-	// not wait alone: after a sleep that was too long it allows a burst of reads
+	// After a sleep that was too long the pace allows a burst of reads.
 	if s.last.behind {
 		wait = max(wait, readInterval)
 	}
@@ -284,7 +289,7 @@ func (s *Stream) pause() error {
 	return nil
 }
 
-// awaitBytes waits until so many bytes have come, at most longestPause.
+// awaitBytes waits until that many bytes have come, at most longestPause.
 func (s *Stream) awaitBytes(bytes int32) error {
 	s.socket.setRcvLowat(bytes)
 	if err := s.conn.Conn().SetReadDeadline(s.now().Add(longestPause)); err != nil {
@@ -294,7 +299,7 @@ func (s *Stream) awaitBytes(bytes int32) error {
 	return nil
 }
 
-// read waits for bytes, at most until the next status is due.
+// read does one read, which waits at most until the next status is due.
 func (s *Stream) read(ctx, stop context.Context) error {
 	if err := s.pause(); err != nil {
 		return err
@@ -312,12 +317,12 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	err := s.wire.fill()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		if errors.Is(err, io.EOF) {
-			// the server never ends a stream without a message, unless wal_sender_timeout struck
+			// Only after wal_sender_timeout the server ends a stream without a message.
 			err = io.ErrUnexpectedEOF
 		}
 		return fmt.Errorf("read replication stream: %w", err)
 	}
-	if err != nil && s.last.silent { // and not because a status was due already
+	if err != nil && s.last.silent { // nothing has come for a while
 		s.wire.chunks.trim()
 	}
 	if s.last.silent = err != nil; !s.last.silent {
@@ -329,7 +334,8 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	return nil
 }
 
-// readRecords reads on over TLS, where a read brings one record. more: there was no room for all.
+// readRecords reads on, without waiting, over TLS, where a read brings one record. more: there was
+// no room for all.
 func (s *Stream) readRecords() (more bool) {
 	if !s.secure || s.socket == nil {
 		return false
@@ -338,7 +344,7 @@ func (s *Stream) readRecords() (more bool) {
 	defer func() { s.socket.nonBlocking = false }()
 	for s.wire.hasRoom() {
 		if err := s.wire.fill(); err != nil {
-			return false // an error other than the deadline comes again
+			return false // the next read returns an error again, unless it is the deadline
 		}
 	}
 	return true

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Bytes that a server may send before the stream begins. pgconn keeps them: without a limit they
-// could fill the memory.
+// maxStartBytes is how much a server may send before the stream begins. pgconn keeps all of it:
+// without a limit it could fill the memory.
 const maxStartBytes = 1 << 20
 
 // keptBytes is how much is kept of a message that is too long: enough for the columns in front of
@@ -18,7 +18,7 @@ const keptBytes = 64 << 10
 const longestMessage = 1 << 30
 
 // wire reads protocol messages from a connection in large pieces. It is between pgconn and the
-// socket: during start-up it hands pgconn one message at a time, so that nothing of the stream
+// socket: during start-up Read gives pgconn one message at a time, so that nothing of the stream
 // ends in pgconn's own buffer; afterwards fill and next are called directly.
 //
 // Bytes once read are not overwritten while their chunk is retained (chunk.go). Of a CopyData
@@ -26,13 +26,13 @@ const longestMessage = 1 << 30
 type wire struct {
 	r      io.Reader
 	chunks chunks
-	chunk  *Chunk // that buf is of; nil: none yet
+	chunk  *Chunk // of buf; nil: none yet
 	buf    []byte
 	head   int // buf[head:tail] is read and not yet taken; 0 <= head <= tail <= len(buf)
 	tail   int
-	left   int    // of the message that Read is handing over
-	handed int    // bytes that Read has handed over
-	max    int64  // of one message, in bytes
+	left   int    // bytes of the current message that Read has not returned yet
+	served int    // bytes that Read has returned
+	max    int64  // length of the longest message that is kept whole
 	got    uint64 // bytes read by fill
 
 	// bytes still to come of a message that was too long; then buf[head:tail] is empty
@@ -42,7 +42,7 @@ type wire struct {
 
 func newWire(r io.Reader, maxBytes int64) *wire { return &wire{r: r, max: maxBytes} }
 
-// Read serves pgconn: at most the rest of one message.
+// Read is for pgconn during start-up: it returns at most the rest of one message.
 func (w *wire) Read(p []byte) (int, error) {
 	for w.left == 0 {
 		n, err := w.length()
@@ -52,7 +52,7 @@ func (w *wire) Read(p []byte) (int, error) {
 		if n > w.max+1 {
 			return 0, w.tooLarge(n)
 		}
-		if w.handed+int(n) > maxStartBytes {
+		if w.served+int(n) > maxStartBytes {
 			return 0, fmt.Errorf("%w: more than %d bytes before the stream begins", ErrProtocol,
 				maxStartBytes)
 		}
@@ -72,7 +72,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	n := copy(p, w.buf[w.head:min(w.tail, w.head+w.left)])
 	w.head += n
 	w.left -= n
-	w.handed += n
+	w.served += n
 	return n, nil
 }
 
@@ -89,13 +89,12 @@ func (w *wire) length() (int64, error) {
 }
 
 func (w *wire) tooLarge(length int64) error {
-	return &RowTooLargeError{Bytes: length - 1,
-		Max: w.max}
+	return &RowTooLargeError{Bytes: length - 1, Max: w.max}
 }
 
-// next takes the next whole message, or reports that it is not there yet. The body is valid until
-// fill, and then while chunk is retained. over: the length of a message that is too long, of which
-// body is the beginning; else 0.
+// next takes the next whole message; !ok: call fill first. The body is valid until fill, and then
+// while chunk is retained. over: the length of a message that is too long, of which body is the
+// beginning; else 0.
 func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
 	length, err := w.length()
 	if err != nil || length == 0 {
@@ -121,8 +120,9 @@ func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
 	return typ, body, over, true, nil
 }
 
-// hasRoom reports whether there is room for a read that is worth it.
-func (w *wire) hasRoom() bool { return len(w.buf)-w.tail >= chunkSize/8 && w.discard == 0 }
+// hasRoom reports whether the free end of buf is large enough for a read that is worth its system
+// call.
+func (w *wire) hasRoom() bool { return len(w.buf)-w.tail >= ChunkBytes/8 && w.discard == 0 }
 
 // fill does one read. It returns the reader's error only if nothing was read.
 func (w *wire) fill() error {
@@ -137,9 +137,9 @@ func (w *wire) fill() error {
 	} else if length > 0 {
 		need = int(length)
 	}
-	// Before the free end, and with it a read, gets small; or the message at head does not fit.
+	// Also before the free end, and with it a read, gets small.
 	if !w.hasRoom() || len(w.buf)-w.head < need {
-		w.nextChunk(max(chunkSize, need+chunkSize/4))
+		w.nextChunk(max(ChunkBytes, need+ChunkBytes/4))
 	}
 	n, err := w.r.Read(w.buf[w.tail:])
 	w.tail += n
@@ -150,9 +150,9 @@ func (w *wire) fill() error {
 // readDiscarded does one read of a message that was too long.
 func (w *wire) readDiscarded() error {
 	if w.waste == nil {
-		w.waste = make([]byte, chunkSize)
+		w.waste = make([]byte, ChunkBytes)
 	}
-	n, err := w.r.Read(w.waste[:min(w.discard, chunkSize)])
+	n, err := w.r.Read(w.waste[:min(w.discard, ChunkBytes)])
 	w.got += uint64(n) //nolint:gosec // a count
 	if w.discard -= int64(n); w.discard == 0 {
 		w.waste = nil
@@ -160,6 +160,7 @@ func (w *wire) readDiscarded() error {
 	return result(n, err)
 }
 
+// result returns the error of a read that brought n bytes: none if there are some.
 func result(n int, err error) error {
 	if n > 0 {
 		return nil
