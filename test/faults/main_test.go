@@ -23,10 +23,14 @@ func TestMain(m *testing.M) {
 	parts.Main(m)
 }
 
-// eventually waits until met, which it asks often, and fails the test with what is waited for when that takes longer than within, and than parts.Patience.
+// eventually waits until met, which it asks often, and fails the test with what is waited for when that takes longer than within, and than parts.Patience. The
+// full form moves a hundred times as many rows, with other tests beside it: ten times as long.
 func eventually(t testing.TB, within time.Duration, what string, met func() bool) {
 	t.Helper()
 	within = max(within, parts.Patience)
+	if *long {
+		within *= 10
+	}
 	deadline := time.Now().Add(within)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
