@@ -9,10 +9,12 @@
 package sink
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,6 +75,19 @@ func (m *Message) Size() int {
 	return n
 }
 
+// Clone returns a copy that shares no bytes with m's row, and has no Memory: it stays as it is
+// when m is reused.
+func (m *Message) Clone() Message {
+	c := *m
+	c.Key, c.Value = bytes.Clone(m.Key), bytes.Clone(m.Value)
+	c.Headers = slices.Clone(m.Headers)
+	for i := range c.Headers {
+		c.Headers[i].Value = bytes.Clone(c.Headers[i].Value)
+	}
+	c.Origin.EventID, c.Origin.Memory = strings.Clone(m.Origin.EventID), nil
+	return c
+}
+
 // Done is called once for every message that Publish took: with nil when the broker has
 // acknowledged it with the configured durability, else with the reason. It is called from the
 // sink's goroutines, possibly before Publish returned; it must not block. The acknowledgements of
@@ -87,9 +102,9 @@ type Done func(m *Message, err error)
 // Sink hands messages to a broker.
 type Sink interface {
 	// Publish takes messages in order, for one goroutine. It may block, until ctx ends, for room in
-	// its queue and until it knows that the topic exists. On an error none or a leading part of ms
+	// its queue and until the topic is known to exist. On an error none or a leading part of ms
 	// was taken: Done is still called for each of those, at the latest by Close, and the caller must
-	// give up the sink, unless the error is a *MessageError with Untaken. A *MessageError names the
+	// close the sink, unless the error is a *MessageError with Untaken. A *MessageError names the
 	// first message that was not taken, or the one that failed before; ErrClosed means that the sink
 	// is closed.
 	Publish(ctx context.Context, ms []*Message) error
@@ -176,18 +191,17 @@ func AppendSignature(dst []byte, header string, commitTime time.Time) []byte {
 // recognises by it what is published.
 const HeaderSource = "postrider.source"
 
-// HeaderRedriven names the header with the ID of the dead letter that a message was, for as long
-// as nobody redrove it.
+// HeaderRedriven names the header of a redriven message: the ID of the dead letter that it was.
 const HeaderRedriven = "postrider.redriven"
 
-// Position says that everything of transactions that end at or before LSN is published.
+// Position is how far everything is published: all transactions that end at or before LSN are.
 type Position struct {
 	Source     Source
 	LSN        pglogrepl.LSN // commit end
 	CommitTime time.Time     // of the transaction that ends there; zero: none in particular does
 }
 
-// Deduplicator is a Sink that can tell what an earlier session has published.
+// Deduplicator is a Sink that finds what an earlier session has published.
 type Deduplicator interface {
 	Sink
 	// Published reports whether m is in its topic already and needs not be published again; false if
@@ -220,7 +234,7 @@ type Committed func(end pglogrepl.LSN, err error)
 type MessageError struct {
 	Topic  string
 	Origin Origin
-	// Untaken says that Publish has refused the message before anything of it was sent. Those
+	// Untaken: Publish has refused the message before anything of it was sent. Those
 	// before it were taken, and the sink goes on with those behind it if the caller wants that.
 	Untaken bool
 	Err     error

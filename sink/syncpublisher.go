@@ -22,36 +22,36 @@ type SyncPublisher struct {
 // acknowledged, from the sink's goroutines; it may be nil. The caller closes what is returned.
 func OpenSyncPublisher(ctx context.Context, open Open, delivered func(*Message)) (*SyncPublisher,
 	error) {
-	w := &SyncPublisher{delivered: delivered}
+	p := &SyncPublisher{delivered: delivered}
 	var err error
-	w.sink, err = open(ctx, w.report)
+	p.sink, err = open(ctx, p.report)
 	if err != nil {
 		return nil, err
 	}
-	return w, nil
+	return p, nil
 }
 
 // Publish returns when all of ms is acknowledged, or with the reason of the first failure; then it
 // is not known which of them the broker has, and Close is all that is left.
-func (w *SyncPublisher) Publish(ctx context.Context, ms []*Message) error {
-	if w.failed == nil && len(ms) > 0 {
-		w.failed = w.publish(ctx, ms)
+func (p *SyncPublisher) Publish(ctx context.Context, ms []*Message) error {
+	if p.failed == nil && len(ms) > 0 {
+		p.failed = p.publish(ctx, ms)
 	}
-	return w.failed
+	return p.failed
 }
 
-func (w *SyncPublisher) publish(ctx context.Context, ms []*Message) error {
+func (p *SyncPublisher) publish(ctx context.Context, ms []*Message) error {
 	now := time.Now()
 	for _, m := range ms {
 		m.Origin.HandedOver = now
 	}
-	w.results = make(chan error, len(ms))
-	if err := w.sink.Publish(ctx, ms); err != nil {
+	p.results = make(chan error, len(ms))
+	if err := p.sink.Publish(ctx, ms); err != nil {
 		return err
 	}
 	for range ms {
 		select {
-		case err := <-w.results:
+		case err := <-p.results:
 			if err != nil {
 				return err
 			}
@@ -63,17 +63,17 @@ func (w *SyncPublisher) publish(ctx context.Context, ms []*Message) error {
 }
 
 // report is the sink's Done.
-func (w *SyncPublisher) report(m *Message, err error) {
-	if err == nil && w.delivered != nil {
-		w.delivered(m)
+func (p *SyncPublisher) report(m *Message, err error) {
+	if err == nil && p.delivered != nil {
+		p.delivered(m)
 	}
-	w.results <- err
+	p.results <- err
 }
 
-// Close ends the sink. The broker may have messages that were not acknowledged: whoever comes next
+// Close ends the sink. The broker may have messages that were not acknowledged: the next session
 // looks for them in the topics.
-func (w *SyncPublisher) Close() {
+func (p *SyncPublisher) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = w.sink.Close(ctx)
+	_ = p.sink.Close(ctx)
 }

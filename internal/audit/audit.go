@@ -18,7 +18,7 @@ import "sync"
 // Tally counts the events of keys. The writer numbers the events of a key 1, 2, 3, ... in commit
 // order, so that one bit per event suffices. All methods are safe for concurrent use.
 type Tally struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	keys    map[string]*key
 	verdict Verdict // without Lost and Phantom, which only Verdict can count
 }

@@ -36,9 +36,9 @@ type CompareConfig struct {
 type Comparison struct {
 	cfg CompareConfig
 
-	mu           sync.Mutex
+	mu           sync.Mutex // guards what follows
 	ours, theirs waiting
-	sequence     uint64
+	sequence     uint64 // of the newest message, over both sides
 	closed       bool
 	firstMatch   time.Time                 // zero: none yet
 	firstMatched map[topicPartition]uint64 // sequence of their first matched message

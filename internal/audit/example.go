@@ -30,7 +30,7 @@ var kinds = []Kind{
 type Example struct {
 	Kind        Kind   `json:"kind"`
 	ID          string `json:"id,omitempty"`
-	KeyHash     string `json:"key_hash,omitempty"` // KeyHash of the key; empty: no key
+	KeyHash     string `json:"key_hash,omitempty"` // keyHash of the key; empty: no key
 	Topic       string `json:"topic,omitempty"`    // empty: no topic has it
 	Partition   int32  `json:"partition"`
 	Offset      int64  `json:"offset"`
@@ -39,9 +39,9 @@ type Example struct {
 	Missing     int64  `json:"missing,omitempty"`
 }
 
-// KeyHash returns what to show of a confidential key: the first 12 hexadecimal digits of its
+// keyHash returns what to show of a confidential key: the first 12 hexadecimal digits of its
 // SHA-256.
-func KeyHash(key []byte) string {
+func keyHash(key []byte) string {
 	if key == nil {
 		return ""
 	}
@@ -51,17 +51,18 @@ func KeyHash(key []byte) string {
 
 // example adds an example of a fault to the report, unless it has enough of its kind.
 func (j *judge) example(kind Kind, r *Record) {
-	if !j.wants(kind) {
+	if !j.lacks(kind) {
 		return
 	}
 	p := &j.parts[r.Partition]
 	j.keep(Example{
-		Kind: kind, ID: string(r.ID), KeyHash: KeyHash(r.Key),
+		Kind: kind, ID: string(r.ID), KeyHash: keyHash(r.Key),
 		Topic: p.Topic, Partition: p.Number, Offset: r.Offset,
 	})
 }
 
-func (j *judge) wants(kind Kind) bool { return j.shown[kind] < j.cfg.Examples }
+// lacks reports whether the report has room for another example of a kind.
+func (j *judge) lacks(kind Kind) bool { return j.shown[kind] < j.cfg.Examples }
 
 func (j *judge) keep(e Example) {
 	j.shown[e.Kind]++
@@ -86,9 +87,9 @@ func (j *judge) examineLost(ctx context.Context) error {
 			if !j.lost.has(int64(e.at)) {
 				return nil
 			}
-			if part == 0 && j.wants(Lost) {
+			if part == 0 && j.lacks(Lost) {
 				j.keep(Example{
-					Kind: Lost, ID: string(r.ID), KeyHash: KeyHash(r.Key),
+					Kind: Lost, ID: string(r.ID), KeyHash: keyHash(r.Key),
 					Transaction: r.Transaction, Partition: -1, Offset: -1,
 				})
 			}
@@ -128,7 +129,7 @@ func (j *judge) reportPartial(transactions map[uint64]transactionRows) {
 			continue
 		}
 		j.report.PartialTransactions++
-		if j.wants(PartialTransaction) {
+		if j.lacks(PartialTransaction) {
 			j.keep(Example{
 				Kind: PartialTransaction, Transaction: id, Arrived: rows.arrived,
 				Missing: rows.missing, Partition: -1, Offset: -1,

@@ -246,7 +246,7 @@ func TestJudge_NamesWhatItFound(t *testing.T) {
 	id := r.partitions[1][30]
 	r.partitions[1] = slices.Insert(r.partitions[1], 31, id)
 	v := r.judge(t, wholeRun)
-	require.Equal(t, []Example{{Kind: Duplicated, ID: id, KeyHash: KeyHash([]byte("k")),
+	require.Equal(t, []Example{{Kind: Duplicated, ID: id, KeyHash: keyHash([]byte("k")),
 		Topic: "events", Partition: 1, Offset: 100 + 2*31}}, v.Examples)
 
 	r = goodRun(600, 10)
@@ -254,7 +254,7 @@ func TestJudge_NamesWhatItFound(t *testing.T) {
 	v = r.judge(t, wholeRun)
 	row := r.rows[slices.IndexFunc(r.rows, func(row Row) bool { return string(row.ID) == id })]
 	require.Equal(t, []Example{
-		{Kind: Lost, ID: id, KeyHash: KeyHash(row.Key), Transaction: row.Transaction,
+		{Kind: Lost, ID: id, KeyHash: keyHash(row.Key), Transaction: row.Transaction,
 			Partition: -1, Offset: -1},
 		{Kind: PartialTransaction, Transaction: row.Transaction, Arrived: 3, Missing: 1,
 			Partition: -1, Offset: -1},

@@ -118,10 +118,10 @@ func (p *pass) judgeRepetition(s *keyState, r *Record, e uint32, first bool) {
 	s.last = arrival
 }
 
-// newHistory separates two histories of a source, in microseconds. A record with a lower LSN and a
+// historyGap separates two histories of a source, in microseconds. A record with a lower LSN and a
 // commit later than all before by more than that is of a copy that replaced the server. Within one
 // history, times of concurrent commits differ by less.
-const newHistory = 1_000_000
+const historyGap = 1_000_000
 
 // histories numbers the sources of positions. A source whose LSNs fall at a later time has a new
 // history, with a number of its own: positions of two histories do not compare.
@@ -164,7 +164,7 @@ func (h *histories) position(r *Record) position {
 	case latest == nil:
 		latest = &history{source: number}
 		h.latest[partitionSource{r.Partition, number}] = latest
-	case at.LSN < latest.lsn && at.Time > latest.time+newHistory:
+	case at.LSN < latest.lsn && at.Time > latest.time+historyGap:
 		*latest = history{source: h.next()}
 	}
 	latest.lsn, latest.time = max(latest.lsn, at.LSN), max(latest.time, at.Time)

@@ -115,13 +115,13 @@ func (p *pass) record(r *Record, last bool) {
 		}
 		return
 	}
-	set.counted.set(at)
 	set.ofRow.set(at)
 	e := p.ids[slot] - 1
 	if p.entries[e].bits&bitJudged == 0 {
-		set.counted.unset(at)
+		set.counted.unset(at) // set by an earlier pass, which has no entry of it
 		return
 	}
+	set.counted.set(at)
 	first := p.entries[e].bits&bitDelivered == 0
 	if first {
 		p.entries[e].bits |= bitDelivered | uint32(p.topics[r.Partition])<<topicShift

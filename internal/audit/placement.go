@@ -70,19 +70,20 @@ func (p *placement) add(r *Record, at position) {
 // added partitions explain every record. They are none either if Kafka's default partitioner
 // explains too few records: then the relay, or the rows, choose partitions by other rules.
 func (j *judge) countMoved() {
-	explained := make([]bool, len(j.moved))
-	for topic, moved := range j.moved {
-		explained[topic] = j.explainsMoved(uint16(topic)) //nolint:gosec // made of 16 bits
-		if explained[topic] {
+	explained := map[string]bool{} // by name of the topic
+	for i, p := range j.parts {
+		if _, counted := explained[p.Topic]; counted {
+			continue
+		}
+		explained[p.Topic] = j.explainsMoved(j.topics[i])
+		if moved := j.moved[j.topics[i]]; explained[p.Topic] {
 			j.report.KeysMoved += moved
 		} else {
 			j.report.PartitionChanges += moved
 		}
 	}
 	j.report.Examples = slices.DeleteFunc(j.report.Examples, func(e Example) bool {
-		return e.Kind == PartitionChange && slices.ContainsFunc(j.placed, func(p placement) bool {
-			return explained[p.topic] && j.parts[slices.Index(j.topics, p.topic)].Topic == e.Topic
-		})
+		return e.Kind == PartitionChange && explained[e.Topic]
 	})
 }
 

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -42,18 +41,6 @@ func (e *entry) topicAndKey() string {
 	return " " + e.m.Topic + " " + length + " " + string(e.m.Key) + " "
 }
 
-// copyMessage copies the message, so that the entry does not retain the buffers of the reader.
-func (e *entry) copyMessage() {
-	e.m.Key, e.m.Value = bytes.Clone(e.m.Key), bytes.Clone(e.m.Value)
-	e.m.Origin.EventID = strings.Clone(e.m.Origin.EventID)
-	e.id = strings.Clone(e.id)
-	e.m.Origin.Memory = nil
-	e.m.Headers = slices.Clone(e.m.Headers)
-	for i := range e.m.Headers {
-		e.m.Headers[i].Value = bytes.Clone(e.m.Headers[i].Value)
-	}
-}
-
 // waiting has the unmatched messages of one side, in order of arrival.
 type waiting struct {
 	queue []*entry            // may have entries that are not waiting
@@ -68,7 +55,7 @@ func newWaiting() waiting { return waiting{index: map[string][]*entry{}} }
 const entryOverhead = 500
 
 func (w *waiting) add(e *entry) {
-	e.copyMessage()
+	e.m, e.id = e.m.Clone(), strings.Clone(e.id) // does not retain the buffers of the reader
 	e.waiting, e.size = true, int64(e.m.Size())+entryOverhead
 	w.queue = append(w.queue, e)
 	for _, key := range e.indexKeys() {

@@ -29,7 +29,7 @@ type Options struct {
 	KeyColumn   string
 	OrderBy     string
 	Slot        string
-	WantsOrder  bool
+	WantsOrder  bool // --require-order
 	TimeColumn  string
 	Transaction string
 	Isolation   string
@@ -37,7 +37,7 @@ type Options struct {
 	Examples    int
 }
 
-// Plan is what the flags mean that are parsed.
+// Plan has the flags that need parsing, parsed.
 type Plan struct {
 	Pattern      *regexp.Regexp // nil: none was given
 	ID           EventID
@@ -69,7 +69,7 @@ func OnlyTables(cfg config.Config, tables []string) config.Config {
 	return cfg
 }
 
-// writtenRows is what was written, and what is known of it.
+// writtenRows is what was written, with its names and its order.
 type writtenRows interface {
 	audit.Written
 	Names() []string // tables, or the file
@@ -82,13 +82,13 @@ func Run(ctx context.Context, o Options, plan Plan, cfg config.Config,
 	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	began := time.Now()
-	var tables *auditTables
+	var tables *auditTables // nil: a write log takes their place
 	if o.Log == "" {
 		var err error
 		if tables, err = openAuditTables(ctx, cfg); err != nil {
 			return nil, auditFailure(err)
 		}
-		defer tables.close(ctx)
+		defer tables.close()
 	}
 	topics, err := openAuditTopics(ctx, o, plan, cfg)
 	if err != nil {
@@ -119,7 +119,7 @@ func Run(ctx context.Context, o Options, plan Plan, cfg config.Config,
 		return nil, auditFailure(err)
 	}
 	r := newAuditResult(o, written, topics, report, time.Since(began))
-	if tables, ok := written.(*auditTables); ok && tables.changed {
+	if tables != nil && tables.changed {
 		r.judgeNoTransactions()
 	}
 	return &r, nil

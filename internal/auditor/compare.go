@@ -34,6 +34,7 @@ type CompareOptions struct {
 	Details  int
 }
 
+// Validate returns an error of usage for values that cannot be. It connects to nothing.
 func (o *CompareOptions) Validate() error {
 	switch {
 	case o.Rows < 0 || o.Duration < 0 || o.Details < 0:

@@ -21,6 +21,7 @@ type compareResult struct {
 	audit.CompareReport
 }
 
+// The values of compareResult.Result.
 const (
 	ResultEqual     = "equal"
 	resultDifferent = "different"
@@ -43,6 +44,7 @@ func (c *comparing) result() *compareResult {
 	return r
 }
 
+// Print writes the result for people.
 func (r *compareResult) Print(w io.Writer) {
 	fmt.Fprintf(w, "compared %d events in %.0f s: %d equal, %d differing\n", r.Compared, r.Seconds,
 		r.Equal, r.Differing)

@@ -34,11 +34,12 @@ type Result struct {
 	claimed bool // the order is that of a column or a file, by the user's word
 }
 
+// The values of Result.Result.
 const (
 	Clean    = "clean"
-	Faults   = "faults"
-	Unproven = "not proven"
-	Nothing  = "nothing audited"
+	faults   = "faults"
+	unproven = "not proven"
+	nothing  = "nothing audited"
 )
 
 func newAuditResult(o Options, written writtenRows, topics *auditTopics, report audit.Report,
@@ -64,11 +65,11 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 	}
 	switch {
 	case r.Report.Written == 0 && r.Phantom == 0:
-		r.Result = Nothing
+		r.Result = nothing
 	case !r.Clean():
-		r.Result = Faults
+		r.Result = faults
 	case r.NotFound > 0 || o.WantsOrder && r.OrderNotJudged > 0:
-		r.Result = Unproven
+		r.Result = unproven
 	default:
 		r.Result = Clean
 	}
@@ -87,6 +88,7 @@ func (r *Result) leaveOut(kind audit.Kind) {
 		func(e audit.Example) bool { return e.Kind == kind })
 }
 
+// Print writes the result for people.
 func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s against %s\n\n", strings.Join(r.Written, ", "),
 		strings.Join(r.Topics, ", "))
@@ -206,9 +208,9 @@ func (r *Result) sentence() string {
 			text += ", " + order
 		}
 		return text
-	case Nothing:
+	case nothing:
 		return "nothing audited, nothing proven: there is no row"
-	case Unproven:
+	case unproven:
 		if r.NotFound > 0 {
 			return fmt.Sprintf("not proven: %d rows are in no topic, and may have been removed",
 				r.NotFound)

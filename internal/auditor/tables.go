@@ -49,7 +49,7 @@ func openAuditTables(ctx context.Context, cfg config.Config) (*auditTables, erro
 	t := &auditTables{conn: conn}
 	for _, name := range cfg.Replication.Tables {
 		if _, err := slot.Relation(ctx, conn, name); err != nil {
-			t.close(ctx)
+			t.close()
 			return nil, err
 		}
 	}
@@ -75,10 +75,10 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 			return err
 		}
 		t.tables = append(t.tables, table)
-		if len(o.Tables) == 0 { // one that is named may be an archive, or have had another name
-			err = t.deadLetters.add(ctx, t.conn, slot.Table{Name: name, OID: rel.OID})
+		if len(o.Tables) > 0 { // one that is named may be an archive, or have had another name
+			continue
 		}
-		if err != nil {
+		if err := t.deadLetters.add(ctx, t.conn, slot.Table{Name: name, OID: rel.OID}); err != nil {
 			return err
 		}
 	}
@@ -228,15 +228,10 @@ func eachRow(values [][]byte, each func(*audit.Row) error) error {
 
 func (t *auditTables) unreadable(table *auditTable, err error) error {
 	err = fmt.Errorf("read table %s: %w", table.name, postgres.Error(err))
-	if errors.Is(err, postgres.ErrPermission) {
-		return &exit.Error{Code: exit.Permission, Err: err,
-			Next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;",
-				table.from, pgx.Identifier{t.conn.Config().User}.Sanitize())}
-	}
-	return err
+	return exit.Unreadable(err, table.from, t.conn.Config().User)
 }
 
-func (t *auditTables) close(ctx context.Context) { postgres.Close(t.conn) }
+func (t *auditTables) close() { postgres.Close(t.conn) }
 
 func tableIdentifier(name string) string {
 	schema, table := slot.SplitTable(name)

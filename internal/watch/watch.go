@@ -41,7 +41,7 @@ var (
 // screen is the model of status --watch on a terminal.
 type screen struct {
 	load    func(before content, t tab) content
-	every   time.Duration
+	every   time.Duration // between two refreshes
 	now     func() time.Time
 	content content
 	tab     tab
@@ -58,7 +58,8 @@ type (
 	tickMsg    struct{} // a refresh is due
 )
 
-// Screen runs status --watch on a terminal until ctx ends or the user quits.
+// Screen runs status --watch on a terminal until ctx ends or the user quits. every is the pause
+// between two refreshes; env is the environment, which describes the terminal.
 func Screen(
 	ctx context.Context, l *config.Loaded, every time.Duration,
 	in io.Reader, out io.Writer, env []string, options ...tea.ProgramOption,

@@ -5,12 +5,10 @@
 package memory
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -179,13 +177,7 @@ func (b *Broker) wakeWhenDone(ctx context.Context) func() bool {
 
 // storeLocked stores a copy.
 func (b *Broker) storeLocked(m *sink.Message) {
-	stored := *m
-	stored.Key, stored.Value = bytes.Clone(m.Key), bytes.Clone(m.Value)
-	stored.Origin.EventID, stored.Origin.Memory = strings.Clone(m.Origin.EventID), nil
-	stored.Headers = slices.Clone(m.Headers)
-	for i := range stored.Headers {
-		stored.Headers[i].Value = bytes.Clone(stored.Headers[i].Value)
-	}
+	stored := m.Clone()
 	if stored.Partition == sink.ByKey {
 		hash := fnv.New32a()
 		_, _ = hash.Write(m.Key)

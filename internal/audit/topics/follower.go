@@ -30,7 +30,7 @@ type Follower struct {
 	stop     context.CancelFunc
 	readers  sync.WaitGroup
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	wanted  map[string]bool
 	count   map[string]int32                       // partitions of each topic of the cluster
 	next    map[partition]int64                    // offset to begin at; absent: the oldest
@@ -103,6 +103,7 @@ func (f *Follower) open(ctx context.Context) error {
 	return translate(err)
 }
 
+// readEnds reads the end offsets of all topics. Follow alone uses it, before f is shared.
 func (f *Follower) readEnds() error {
 	newest := map[string]map[int32]int64{}
 	for topic, n := range f.count {

@@ -114,12 +114,12 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 }
 
 func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]int64, error) {
-	ask := map[int32]int64{}
+	requested := map[int32]int64{}
 	for _, p := range partitions {
-		ask[p] = at
+		requested[p] = at
 	}
 	options := &sarama.ListOffsetsOptions{IsolationLevel: r.isolation}
-	found, err := r.admin.ListOffsets(map[string]map[int32]int64{topic: ask}, options)
+	found, err := r.admin.ListOffsets(map[string]map[int32]int64{topic: requested}, options)
 	if err != nil {
 		return nil, translate(err)
 	}
