@@ -37,7 +37,8 @@ func (s *signer) sign(source sink.Source) []byte {
 	return s.signature
 }
 
-// alreadyPublished reports whether an earlier session has published m, and signs it if not.
+// alreadyPublished reports whether an earlier session has published m, and signs it if not. The
+// search is sink/kafka/producer/tail.go.
 func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (bool, error) {
 	// A message outside of a transaction may end where a commit record begins, and so have its

@@ -18,7 +18,7 @@ var sectionNumber = regexp.MustCompile(`^(router)\[[0-9]+\]`)
 // unnumbered is a name as it is with one [router] only: "router.null_key" of "router[2].null_key".
 func unnumbered(name string) string { return sectionNumber.ReplaceAllString(name, "$1") }
 
-// key is one configuration key.
+// key is one configuration key: a field of a package's Config. config.example.toml lists them all.
 type key struct {
 	name    string // in full: "sink.kafka.brokers", "router[2].null_key"
 	section string // "sink.kafka", "router[2]"

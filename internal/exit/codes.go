@@ -21,6 +21,18 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
+// Exit codes. Scripts, systemd units and probes rely on them.
+const (
+	OK          = 0
+	Runtime     = 1  // it ran and something went wrong
+	Usage       = 2  // unknown command, flag or argument
+	Unavailable = 69 // a dependency cannot be reached
+	Invariant   = 70 // an invariant is broken; look before a restart
+	Temporary   = 75 // try again
+	Permission  = 77
+	Config      = 78
+)
+
 // adviser is an error with its own advice: what it means for the WAL, and what to type next. Those
 // of package slot are.
 type adviser interface {

@@ -1,7 +1,7 @@
 // Package exit holds how a command ends: exit codes, and errors with what they mean for the WAL
 // and what to type next.
 //
-//	codes.go the table error -> exit code and advice, and Explain, which looks it up
+//	codes.go the exit codes, the table error -> exit code and advice, and Explain, which looks it up
 package exit
 
 import (
@@ -10,18 +10,6 @@ import (
 	"io"
 
 	"github.com/postrider/postrider/internal/terminal"
-)
-
-// Exit codes. Scripts, systemd units and probes rely on them.
-const (
-	OK          = 0
-	Runtime     = 1  // it ran and something went wrong
-	Usage       = 2  // unknown command, flag or argument
-	Unavailable = 69 // a dependency cannot be reached
-	Invariant   = 70 // an invariant is broken; look before a restart
-	Temporary   = 75 // try again
-	Permission  = 77
-	Config      = 78
 )
 
 // Error is an error with an exit code, and with what the user needs besides the text of Err, which

@@ -4,8 +4,9 @@
 //
 //	config.go       Config: what a user can set, defaults, validation, sizes that follow from it
 //	client.go       Client: one set of connections, each option with its reason
-//	dialer.go       connections: TLS files read again for each, all closed at once when it must end
+//	dialer.go       connections, all closed at once when it must end
 //	answers.go      the lengths of what a broker sends are checked before memory is taken
+//	tls.go          TLS, its files read again for each connection
 //	sasl.go         PLAIN and SCRAM
 //	reach.go        reach a broker, tell apart why not
 //	advertised.go   the addresses under which brokers want to be reached

@@ -15,8 +15,11 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// DeadLetters reads and writes the dead-letter topic. Its methods but Close are for one goroutine.
-// After an Append whose context ended it must be closed.
+// DeadLetters reads the dead-letter topic, and appends what a redrive writes to it, and a record
+// for each key that is not parked any more. A dead letter of the relay is made in
+// internal/deadletter/letter.go and published by the sink in the place of its row. The methods of
+// DeadLetters but Close are for one goroutine. After an Append whose context ended it must be
+// closed.
 type DeadLetters struct {
 	cfg             kafka.Config
 	log             zerolog.Logger

@@ -26,6 +26,6 @@
 //	transactionalwriter.go its writer, which commits
 //	position.go            the stored position: reads it, and stores one outside of a relay
 //	progress.go            the progress of a snapshot
-//	deadletters.go         opens and writes the dead-letter topic
+//	deadletters.go         the dead-letter topic outside of a sink: opens it, appends to it
 //	deadlettersread.go     reads the dead-letter topic
 package producer

@@ -18,7 +18,9 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// storedPosition is the value of a record in relay.position_topic; its key is positionKey.
+// storedPosition is the value of a record in relay.position_topic; its key is positionKey. A relay
+// reads it in TransactionalSink.Begin and stores it with each transaction, in
+// transactionalwriter.go.
 type storedPosition struct {
 	LSN        string    `json:"lsn"`         // commit end, in PostgreSQL's text form
 	CommitTime time.Time `json:"commit_time"` // of the last transaction
