@@ -57,7 +57,7 @@ func verifyServer(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return fmt.Errorf("ask the server what it is: %w", postgres.Error(err))
 	case standby:
-		return AStandby()
+		return StandbyError()
 	case level != "logical" && postgres.Major(conn) < autoLogical:
 		return WrongLevel(level)
 	}
@@ -98,8 +98,9 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 	return missing
 }
 
-// AStandby: slots are on the primary, and so is whatever a command would have to write.
-func AStandby() error {
+// StandbyError is the error for a server that is a standby: slots are on the primary, and so is
+// whatever a command would have to write.
+func StandbyError() error {
 	return &Error{
 		Err: diagnosed("the server is a standby, and rows are relayed from the primary",
 			postgres.ErrNotWritable),

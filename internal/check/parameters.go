@@ -66,7 +66,7 @@ func (c *serverCheck) primary(ctx context.Context) error {
 	}
 	f := found("primary", "", "the server is the primary")
 	if standby {
-		f = errorFinding("primary", "", slot.AStandby())
+		f = errorFinding("primary", "", slot.StandbyError())
 		f.Required = "the primary"
 	}
 	c.add(f)

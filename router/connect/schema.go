@@ -10,6 +10,7 @@ import (
 // Kind is a Kafka Connect schema type.
 type Kind uint8
 
+// The types of Kafka Connect (org.apache.kafka.connect.data.Schema.Type) that values here have.
 const (
 	KindString Kind = iota + 1
 	KindBool

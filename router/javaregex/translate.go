@@ -14,13 +14,13 @@ type translator struct {
 	in         []rune
 	pos        int
 	out        strings.Builder
-	names      map[string]int
-	groups     int
-	all        int          // groups in the whole pattern; -1: not known yet
-	hollow     map[int]bool // groups that are repeated and can match nothing
-	empty      bool         // what was read last can match nothing
-	backtracks bool
-	onlyASCII  bool
+	names      map[string]int // numbers of named groups
+	groups     int            // capturing groups so far
+	all        int            // groups in the whole pattern; -1: not known yet
+	hollow     map[int]bool   // groups that are repeated and can match nothing
+	empty      bool           // what was read last can match nothing
+	backtracks bool           // needs an engine that does: look-around, back-references and so on
+	onlyASCII  bool           // a back-reference without regard to case: Java compares ASCII only
 	flags      flags
 }
 

@@ -29,7 +29,7 @@ type Assigner struct {
 	decisions         []replication.Assignment
 	log               zerolog.Logger
 
-	mu       sync.Mutex
+	mu       sync.Mutex            // guards the fields below
 	next     time.Time             // when LookIfDue looks
 	timeline string                // positions of another one mean nothing
 	oids     map[string]seenTable  // by outbox table, as last seen
@@ -135,6 +135,7 @@ func (a *Assigner) Remembered(row FirstRow) (table string, known bool) {
 	return "", false
 }
 
+// isTable reports whether an OID is that of an outbox table. a.mu is held.
 func (a *Assigner) isTable(oid uint32) bool {
 	for _, t := range a.oids {
 		if t.oid == oid {
@@ -182,7 +183,7 @@ func (a *Assigner) On(timeline int32) {
 func timelineName(timeline int32) string { return fmt.Sprintf("%08X", timeline) }
 
 // onTimeline forgets what was seen on another timeline: its positions and OIDs are not those of
-// this one.
+// this one. a.mu is held.
 func (a *Assigner) onTimeline(timeline string) {
 	if a.timeline != timeline {
 		a.timeline, a.plain = timeline, sight{}
