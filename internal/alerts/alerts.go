@@ -21,7 +21,7 @@ type Notifier struct {
 	log         zerolog.Logger
 	receivers   []*receiver // does not change
 
-	mu        sync.Mutex // never held while sending
+	mu        sync.Mutex // guards what follows, and a receiver's state; never held while sending
 	least     rank       // lowest severity to send
 	repeat    time.Duration
 	incidents map[string]*incident // by condition

@@ -25,7 +25,7 @@ type Watcher struct {
 	metrics *metrics.Set
 	log     zerolog.Logger
 
-	mu        sync.Mutex
+	mu        sync.Mutex           // guards incidents
 	incidents map[string]*incident // by name
 }
 

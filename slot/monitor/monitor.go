@@ -65,12 +65,12 @@ type Monitor struct {
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
-	publicationMu sync.Mutex        // held while the publication is read and compared
+	publicationMu sync.Mutex        // held from read to compare; guards the next three
 	lastGood      *slot.Publication // of the last look that found no problem; nil: there was none
 	boundaries    boundaries        // of the looks until then
 	begun         bool              // Begin has looked
 
-	mu          sync.Mutex
+	mu          sync.Mutex // guards what follows
 	last        slot.Status
 	observation Observation // Slot is in last; slices are replaced, never written
 }

@@ -15,7 +15,7 @@ func onStandby(conn *pgx.Conn) bool {
 
 // presence counts the returns of the server. It is safe for concurrent use.
 type presence struct {
-	mu      sync.Mutex
+	mu      sync.Mutex    // guards what follows
 	started time.Time     // start of the server that answered last; zero before the first answer
 	standby bool          // that server was a standby
 	refused bool          // an attempt to connect has failed since then

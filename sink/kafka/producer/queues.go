@@ -32,7 +32,7 @@ const (
 type queues struct {
 	limit int // bytes of a batch of several records
 
-	mu             sync.Mutex
+	mu             sync.Mutex        // guards what follows up to closed, and the queues
 	ready          []*partitionQueue // not empty, and the client has no record of them
 	newTopicQueues []*partitionQueue // the same, but the client has no metadata of their topics
 	newTopicsAt    time.Time         // when they may become ready

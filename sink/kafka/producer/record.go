@@ -49,7 +49,7 @@ func (r *record) reset() {
 type recordPool struct {
 	free []*record // only Publish uses it, without lock
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards returned
 	returned []*record
 }
 

@@ -49,8 +49,8 @@ type tailReader struct {
 	gap        int64     // instead of tailGap, if positive
 	deadline   time.Time // of timeout
 
-	mu   sync.Mutex
-	tail *tail // of all partitions
+	mu   sync.Mutex // guards tail while partitions are read
+	tail *tail      // of all partitions
 }
 
 // partitionResult is what the search of one partition has found.

@@ -16,7 +16,7 @@ type writerQueue struct {
 	filled chan struct{} // has a token when there may be entries
 	room   chan struct{} // has a token when there may be room again
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows
 	entries  []entry
 	messages int  // <= queueMessages
 	bytes    int  // <= queueBytes, but an empty queue takes any one message

@@ -30,7 +30,7 @@ type transactionWriter struct {
 	messages int
 	bytes    int
 
-	mu       sync.Mutex
+	mu       sync.Mutex       // guards what follows
 	identity producerIdentity // of the transaction's records; zero: none is acknowledged yet
 	// topics with a first record, with its partition, for which await is due
 	unstored map[string]int32
