@@ -183,8 +183,8 @@ func (p *Postgres) ready(pid int) bool {
 func (p *Postgres) Stop(ctx context.Context) error { return p.StopMode(ctx, Fast) }
 
 // StopMode shuts the server down and waits until it has ended. When ctx ends first, the server
-// still shuts down, and the error says so: a fast shutdown waits for every
-// walsender. A server that does not run is left alone.
+// still shuts down, and an error is returned: a fast shutdown waits for every walsender. A server
+// that does not run is left alone.
 func (p *Postgres) StopMode(ctx context.Context, mode ShutdownMode) error {
 	if err := p.proc.Load().Stop(ctx, syscall.Signal(mode)); err != nil {
 		return fmt.Errorf("stop PostgreSQL: it is still shutting down: %w", err)
@@ -261,9 +261,6 @@ func (p *Postgres) Port() int { return p.port }
 
 // DataDir is the server's data directory.
 func (p *Postgres) DataDir() string { return filepath.Join(p.dir, "data") }
-
-// BinDir has the server's programs.
-func (p *Postgres) BinDir() string { return p.binDir }
 
 // Output returns the last 256 KiB of what the server printed, over all its starts.
 func (p *Postgres) Output() string { return p.out.String() }

@@ -48,7 +48,7 @@ type Sample struct {
 
 // History is the samples of an hour. The zero value is ready. Safe for concurrent use.
 type History struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	last    Reading
 	samples []Sample // the oldest first
 }
@@ -83,16 +83,6 @@ func (h *History) Samples() []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]Sample{}, h.samples...) // [] in JSON, not null
-}
-
-// PublishedPerSecond is the rate in the newest sample.
-func (h *History) PublishedPerSecond() float64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.samples) == 0 {
-		return 0
-	}
-	return h.samples[len(h.samples)-1].PublishedPerSecond
 }
 
 // quantile estimates as Prometheus' histogram_quantile does, from the observations between two

@@ -102,9 +102,9 @@ type Probe struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-func probe(ask func() (state string, err error), logger zerolog.Logger) http.HandlerFunc {
+func probe(get func() (state string, err error), logger zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		state, err := ask()
+		state, err := get()
 		if err == nil {
 			writeJSON(w, http.StatusOK, Probe{OK: true, State: state}, logger)
 			return

@@ -84,7 +84,7 @@ var (
 	ErrNoAddress  = errors.New("address does not belong to this machine")
 )
 
-// Server serves one Config, or one Admin. Listen, then Serve; or Listen, then Close.
+// Server serves one Config, or one Admin. Listen, then Serve, which closes the socket.
 type Server struct {
 	config   Config
 	key      string // of config.Listen, for errors: "http.listen"
@@ -180,14 +180,6 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.log.Debug().Err(err).Msg("http listener broke while it was closed")
 	}
 	return nil
-}
-
-// Close closes the socket where Serve is not called.
-func (s *Server) Close() error {
-	if s.listener == nil {
-		return nil
-	}
-	return s.listener.Close()
 }
 
 // errorLog logs net/http's messages: broken connections of clients, and panics of handlers.

@@ -277,7 +277,6 @@ func TestListen_SaysWhichKeyIsWrong(t *testing.T) {
 			require.ErrorContains(t, err, "http.listen")
 			require.ErrorContains(t, err, c.listen)
 			require.Nil(t, s.Addr())
-			require.NoError(t, s.Close())
 		})
 	}
 }
@@ -331,15 +330,4 @@ func TestServe_FinishesTheRequestBeingAnswered(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Contains(t, string(body), "the last answer")
 	require.NoError(t, <-ended)
-}
-
-func TestServer_CloseGivesTheAddressBack(t *testing.T) {
-	s := New(Config{Listen: "127.0.0.1:0"}, new(answers).handlers())
-	require.NoError(t, s.Listen())
-	address := s.Addr().String()
-	require.NoError(t, s.Close())
-
-	again := New(Config{Listen: address}, new(answers).handlers())
-	require.NoError(t, again.Listen())
-	require.NoError(t, again.Close())
 }

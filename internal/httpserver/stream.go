@@ -27,7 +27,7 @@ type stream struct {
 	closed chan struct{} // ends the poller and every client
 	poller sync.WaitGroup
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows, and the close of closed
 	clients int
 	running bool          // the poller; it ends by itself after the last client
 	version uint64        // number of the last poll; 0: none since the poller started
@@ -51,7 +51,7 @@ func newStream(parts []Part, log zerolog.Logger) *stream {
 
 // close ends every client at once and waits for the poller. Call it once.
 func (s *stream) close() {
-	s.mu.Lock()
+	s.mu.Lock() // so that enter starts no poller after Wait
 	close(s.closed)
 	s.mu.Unlock()
 	s.poller.Wait()

@@ -28,12 +28,12 @@ func Tune(getenv func(string) string, log zerolog.Logger) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	LimitTo(getenv, Limit(os.DirFS("/")), log)
+	limitTo(getenv, Limit(os.DirFS("/")), log)
 }
 
-// LimitTo gives the collector a soft limit below that of the container, in bytes, so that it
+// limitTo gives the collector a soft limit below that of the container, in bytes, so that it
 // collects garbage before the kernel kills the process. Zero: no limit, and nothing changes.
-func LimitTo(getenv func(string) string, container int64, log zerolog.Logger) {
+func limitTo(getenv func(string) string, container int64, log zerolog.Logger) {
 	if set := getenv("GOMEMLIMIT"); set != "" {
 		log.Info().Str("GOMEMLIMIT", set).Msg("memory limit taken from the environment")
 		return

@@ -30,7 +30,7 @@ func TestLimitMemory_StaysBelowTheContainer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			debug.SetMemoryLimit(math.MaxInt64)
 			var said bytes.Buffer
-			LimitTo(getenv(c.env...), c.container, zerolog.New(&said))
+			limitTo(getenv(c.env...), c.container, zerolog.New(&said))
 			require.Equal(t, c.limit, debug.SetMemoryLimit(-1))
 			require.Contains(t, said.String(), c.says)
 			require.Equal(t, c.says == "", said.Len() == 0)

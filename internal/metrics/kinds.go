@@ -71,7 +71,7 @@ func (o *Optional) Collect(ch chan<- prometheus.Metric) {
 // Its methods are safe for concurrent use.
 type OptionalVec struct {
 	described
-	mu  sync.Mutex
+	mu  sync.Mutex                // guards now
 	now map[string]OptionalSample // by joined labels
 }
 

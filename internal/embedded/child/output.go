@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Output keeps the end of what a process printed.
+// Output keeps the end of what a process printed. It is safe for concurrent use.
 type Output struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards tail
 	tail []byte
 }
 
