@@ -33,7 +33,7 @@ var waits = map[string]string{
 	"internal/bench.run.writeUnrelated":           "a ticker",
 	"internal/bench.relay.await":                  "a ticker; ends after a minute or so",
 	"internal/bench.steady.writer":                "the next due time of the load",
-	"internal/catalog.Catalog.Ask":                "no wait: two turns at most",
+	"internal/catalog.Catalog.Query":              "no wait: two turns at most",
 	"internal/cli.app.watchStatus":                "a ticker of 2 s",
 	"internal/daemon.Daemon.watch":                "a ticker of 1 s, and one turn for each signal",
 	"internal/daemon.Pipeline.reportBlocked":      "a ticker of 3 s",

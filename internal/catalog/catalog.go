@@ -26,15 +26,15 @@ const idleTimeout = 5 * time.Second
 type Catalog struct {
 	Config postgres.Config
 
-	mu   sync.Mutex
+	mu   sync.Mutex  // guards what follows; held for as long as a query runs
 	conn *pgx.Conn   // nil: none is open
 	idle *time.Timer // closes it
 }
 
-// Ask blocks until query returns, ten seconds at most. An idle connection may have ended since its
-// last use: query is then called again with another. Errors are those of postgres.Connect and
+// Query blocks until query returns, ten seconds at most. An idle connection may have ended since
+// its last use: query is then called again with another. Errors are those of postgres.Connect and
 // query.
-func (c *Catalog) Ask(query func(ctx context.Context, conn *pgx.Conn) error) error {
+func (c *Catalog) Query(query func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
 	c.mu.Lock()

@@ -20,7 +20,7 @@ func TestCatalog_AsksManyQuestionsOnOneConnection(t *testing.T) {
 	c := &Catalog{Config: cfg}
 	t.Cleanup(c.Reset)
 	backend := func() (pid int) {
-		require.NoError(t, c.Ask(func(ctx context.Context, conn *pgx.Conn) error {
+		require.NoError(t, c.Query(func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 		}))
 		return pid
@@ -29,7 +29,7 @@ func TestCatalog_AsksManyQuestionsOnOneConnection(t *testing.T) {
 	require.Equal(t, first, backend())
 
 	wrong := errors.New("the question's own")
-	require.ErrorIs(t, c.Ask(func(context.Context, *pgx.Conn) error { return wrong }), wrong)
+	require.ErrorIs(t, c.Query(func(context.Context, *pgx.Conn) error { return wrong }), wrong)
 	require.Equal(t, first, backend(), "an answer that is an error is no reason to connect again")
 
 	db.Exec(t, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = "+

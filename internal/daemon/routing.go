@@ -33,6 +33,7 @@ func (p *Pipeline) rowsFrom(timeline int32) {
 	p.assigner.On(timeline)
 }
 
+// NewRouter makes a router of the configured rules. An error is a relay.ErrConfiguration.
 func (p *Pipeline) NewRouter() (*router.Router, error) {
 	r, err := router.New(p.Config.Router, p.Config.Format, router.Options{
 		Tables:          p.Config.Replication.Tables,
@@ -66,7 +67,7 @@ func (p *Pipeline) parentTable(ev *replication.Event) (table string, upTo pglogr
 	if table, known := p.assigner.Remembered(row); known {
 		return table, 0, nil
 	}
-	err = p.catalog.Ask(func(ctx context.Context, conn *pgx.Conn) error {
+	err = p.catalog.Query(func(ctx context.Context, conn *pgx.Conn) error {
 		table, upTo, err = p.assigner.Assign(ctx, conn, row)
 		return err
 	})
@@ -76,7 +77,7 @@ func (p *Pipeline) parentTable(ev *replication.Event) (table string, upTo pglogr
 // describe reads the columns of a relation, once per shape, after the transaction of its first
 // row: that may have added columns.
 func (p *Pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
-	err = p.catalog.Ask(func(ctx context.Context, conn *pgx.Conn) error {
+	err = p.catalog.Query(func(ctx context.Context, conn *pgx.Conn) error {
 		if err := partition.AwaitChanges(ctx, conn, xid); err != nil {
 			log := p.Component("router")
 			log.Warn().Err(err).Uint32("oid", oid).Msg("types of columns that this transaction has added " +
