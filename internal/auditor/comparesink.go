@@ -42,7 +42,7 @@ type compareSink struct {
 // Publish never blocks without a prefix.
 func (s *compareSink) Publish(ctx context.Context, ms []*sink.Message) error {
 	for _, m := range ms {
-		s.follower.Want(m.Topic)
+		s.follower.Add(m.Topic)
 		if s.shadow == nil {
 			s.published(m, nil)
 			continue

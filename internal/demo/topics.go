@@ -83,7 +83,7 @@ func Follow(ctx context.Context, brokers, names []string) (*topics.Follower, err
 		return nil, err
 	}
 	for _, name := range names {
-		f.Want(name)
+		f.Add(name)
 	}
 	return f, nil
 }

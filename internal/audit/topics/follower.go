@@ -18,11 +18,11 @@ import (
 )
 
 // Follower reads the records that are published after it was opened. Run is for one goroutine;
-// Want, Partition and Topics are safe for concurrent use.
+// Add, Partition and Topics are safe for concurrent use.
 type Follower struct {
 	*client
 	log      zerolog.Logger
-	pattern  *regexp.Regexp // nil: only wanted topics
+	pattern  *regexp.Regexp // nil: only added topics
 	exclude  string         // prefix of topics to ignore; empty: none
 	consumer sarama.Consumer
 	received chan *sarama.ConsumerMessage // of all partitions
@@ -30,8 +30,8 @@ type Follower struct {
 	stop     context.CancelFunc
 	readers  sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	wanted  map[string]bool
+	mu      sync.Mutex                             // guards what follows
+	added   map[string]bool                        // topics, beside those of pattern
 	count   map[string]int32                       // partitions of each topic of the cluster
 	next    map[partition]int64                    // offset to begin at; absent: the oldest
 	reading map[partition]sarama.PartitionConsumer // nil: it has ended, begin replaces it
@@ -60,13 +60,13 @@ const (
 )
 
 // Follow connects and reads the end offsets of all topics. Run then reads those that match pattern
-// or are wanted: from these ends on, or from the beginning of one that is created later. Internal
+// or are added: from these ends on, or from the beginning of one that is created later. Internal
 // topics, and those with the prefix exclude, are ignored. Errors are those of kafka.Config.Reach.
 func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclude string,
 	log zerolog.Logger) (*Follower, error) {
 	f := &Follower{
 		log: log, pattern: pattern, exclude: exclude, received: make(chan *sarama.ConsumerMessage),
-		wanted: map[string]bool{}, count: map[string]int32{}, next: map[partition]int64{},
+		added: map[string]bool{}, count: map[string]int32{}, next: map[partition]int64{},
 		reading: map[partition]sarama.PartitionConsumer{},
 	}
 	f.ended, f.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -126,7 +126,7 @@ func (f *Follower) readEnds() error {
 				if f.matches(topic) {
 					return fmt.Errorf("partition %d of topic %q: %w", p, topic, translate(result.Err))
 				}
-				// Not permitted, or without a leader. If wanted later, it is read from its end.
+				// Not permitted, or without a leader. If added later, it is read from its end.
 				end = sarama.OffsetNewest
 			}
 			f.next[partition{topic, p}] = end
@@ -155,11 +155,11 @@ func (f *Follower) matches(topic string) bool {
 	return f.pattern != nil && f.pattern.MatchString(topic)
 }
 
-// Want adds a topic that the pattern does not match.
-func (f *Follower) Want(topic string) {
+// Add adds a topic that the pattern does not match.
+func (f *Follower) Add(topic string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.wanted[topic] = true
+	f.added[topic] = true
 }
 
 // Partition returns the partition into which Java's producer, and postrider, put a message. It is
@@ -248,7 +248,7 @@ func (f *Follower) beginnings() map[partition]int64 {
 	defer f.mu.Unlock()
 	all := map[partition]int64{}
 	for topic, n := range f.count {
-		if !f.matches(topic) && !f.wanted[topic] {
+		if !f.matches(topic) && !f.added[topic] {
 			continue
 		}
 		for number := range n {

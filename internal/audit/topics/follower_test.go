@@ -90,7 +90,7 @@ func TestFollower_ReadsFromTheMomentItWasOpenedOn(t *testing.T) {
 	produce(t, b, first, 1, "1", "2")
 	require.Equal(t, []string{"1", "2"}, f.next(t, 2))
 
-	f.Want(wanted)
+	f.Add(wanted)
 	require.Equal(t, []string{"after, and not yet wanted"}, f.next(t, 1))
 
 	b.CreateTopic(t, later, 1, nil)
