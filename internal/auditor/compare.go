@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/audit"
@@ -17,7 +16,6 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
@@ -110,7 +108,7 @@ func (c *comparing) newRelay(cfg config.Config, env daemon.Environment,
 	log zerolog.Logger) *relay.Relay {
 	cfg.Slot.Name = slot.TemporaryName("compare")
 	cfg.Relay.HeartbeatInterval = 0 // what is compared is rows
-	p := daemon.NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+	p := daemon.Unmeasured(env, cfg, log)
 	parts := p.Temporary()
 	parts.Broker.OpenSink = c.openSink(p)
 	return relay.New(cfg.Relay, parts)

@@ -70,7 +70,7 @@ func New(
 	if err != nil {
 		return nil, &exit.Error{Code: exit.Config, Err: err, Next: "postrider config validate"}
 	}
-	p := NewPipeline(env, l.Config, set, log)
+	p := newPipeline(env, l.Config, set, log)
 	d := &Daemon{
 		env: env, cfg: l.Config, level: new(logging.Level), pipeline: p,
 		Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, notifier: notifier,
@@ -160,15 +160,15 @@ func (d *Daemon) StartWatch(ctx, stop context.Context, log zerolog.Logger) (end 
 	var watch sync.WaitGroup
 	watch.Go(func() { d.watch(watching, stop, log) })
 	// while the relay drains, conditions end that are not resolved
-	telling, endTelling := context.WithCancel(stop)
-	watch.Go(func() { d.notifier.Run(telling) })
+	notifying, endNotifying := context.WithCancel(stop)
+	watch.Go(func() { d.notifier.Run(notifying) })
 	return func() {
 		// the process ends before the conditions have held long enough to be notified
 		if d.Relay.State().Phase == relay.Halted {
 			d.notifier.Last(time.Now(), d.Verdict().Conditions)
 		}
 		cancel()
-		endTelling()
+		endNotifying()
 		watch.Wait()
 	}
 }

@@ -83,7 +83,7 @@ type Rerouter struct {
 
 // NewRerouter returns a Rerouter, which the caller closes.
 func NewRerouter(env Environment, cfg config.Config, log zerolog.Logger) *Rerouter {
-	return &Rerouter{pipeline: unmeasured(env, cfg, log)}
+	return &Rerouter{pipeline: Unmeasured(env, cfg, log)}
 }
 
 // Close closes the connection, if there is one.
@@ -152,7 +152,7 @@ func (r *Rerouter) Row(
 
 // relation is a table with its published columns, or with all if it is not published.
 func (r *Rerouter) relation(ctx context.Context, name string) (*replication.Relation, error) {
-	for _, t := range r.pipeline.Tables {
+	for _, t := range r.pipeline.tables {
 		if t.Name == name {
 			return t.Relation(ctx, r.conn)
 		}

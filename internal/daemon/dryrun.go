@@ -8,23 +8,16 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
 )
-
-// unmeasured is a Pipeline whose metrics are not served.
-func unmeasured(env Environment, cfg config.Config, log zerolog.Logger) *Pipeline {
-	return NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
-}
 
 // DryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the
 // replication connection, so it is gone with it, however this process ends.
@@ -33,7 +26,7 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog
 	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
 	kill, stop, release := Signals(ctx, log)
 	defer release()
-	parts := unmeasured(env, cfg, log).Temporary()
+	parts := Unmeasured(env, cfg, log).Temporary()
 	parts.Broker.OpenSink = stdout.Open(env.Stdout)
 	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
 		f := exit.Explain(err)
@@ -70,6 +63,7 @@ func (p *Pipeline) Temporary() relay.Parts {
 	return parts
 }
 
+// ErrTemporarySlotGone ends a relay with a temporary slot after its first session.
 var ErrTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with "+
 	"it", relay.ErrConfiguration)
 
@@ -139,7 +133,7 @@ func FindTransaction(
 func rows(ctx context.Context, env Environment, cfg config.Config) (
 	*pgconn.Config, func(*replication.Event) bool, error,
 ) {
-	p := unmeasured(env, cfg, zerolog.Nop()) // run logs the warnings about rows
+	p := Unmeasured(env, cfg, zerolog.Nop()) // run logs the warnings about rows
 	if err := p.prepareTables(ctx); err != nil {
 		return nil, nil, err
 	}

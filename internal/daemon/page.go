@@ -29,7 +29,7 @@ type page struct {
 	history history.History
 	check   pageCheck
 
-	mu     sync.Mutex
+	mu     sync.Mutex                      // guards what follows
 	before map[string]metrics.TopicReading // of the last sample
 	at     time.Time                       // of the last sample
 	rates  map[string]topicRate
@@ -191,7 +191,7 @@ const checkPause = time.Minute
 type pageCheck struct {
 	run func(ctx context.Context) ([]check.Finding, []kafka.TopicReport)
 
-	mu      sync.Mutex
+	mu      sync.Mutex      // guards what follows
 	ctx     context.Context // nil: the process does not relay yet, or not any more
 	running bool
 	at      time.Time // when the last one ended

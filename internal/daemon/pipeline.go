@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/backfill"
@@ -43,14 +44,15 @@ type Pipeline struct {
 	gap     lastGap
 	// State of the session that is prepared; of the same goroutine, which then makes its router.
 	returns  int // Monitor.Returns
-	Tables   []slot.Table
+	tables   []slot.Table
 	catalog  catalog.Catalog // queries of the router
 	assigner *partition.Assigner
 	router   *router.Router // of the last session; of the relay's goroutine
 	timeline int32          // of the rows of that session
 }
 
-func NewPipeline(env Environment, cfg config.Config, set *metrics.Set,
+// newPipeline builds the parts, whose metrics are those of set. It connects to nothing.
+func newPipeline(env Environment, cfg config.Config, set *metrics.Set,
 	log zerolog.Logger) *Pipeline {
 	p := &Pipeline{
 		env: env, Config: cfg, metrics: set, log: log, observed: func(monitor.Observation) {},
@@ -68,6 +70,12 @@ func NewPipeline(env Environment, cfg config.Config, set *metrics.Set,
 	return p
 }
 
+// Unmeasured is a Pipeline whose metrics are not served.
+func Unmeasured(env Environment, cfg config.Config, log zerolog.Logger) *Pipeline {
+	return newPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+}
+
+// Component returns the logger of a component.
 func (p *Pipeline) Component(name string) zerolog.Logger {
 	c := p.log.With().Str("component", name)
 	if name != "slot" { // which names the slot it is about in each line
@@ -179,7 +187,7 @@ func (p *Pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	p.Tables = publication.Tables
+	p.tables = publication.Tables
 	return p.assigner.Look(ctx, conn)
 }
 

@@ -24,7 +24,7 @@ import (
 func Recover(ctx context.Context, env Environment, cfg config.Config, sel backfill.Selection,
 	publish bool, say func(format string, args ...any), log zerolog.Logger,
 ) (*backfill.Report, error) {
-	p := unmeasured(env, cfg, log)
+	p := Unmeasured(env, cfg, log)
 	if err := p.prepareTables(ctx); err != nil { // what the router needs to know
 		return nil, err
 	}

@@ -5,18 +5,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider/internal/status"
-	"github.com/postrider/postrider/internal/terminal"
-
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
 )
 
 const (
-	// While the process starts or stops, each message asks systemd for extendFor beyond
+	// While the process starts or stops, each message requests extendFor of systemd, beyond
 	// TimeoutStartSec and TimeoutStopSec. They are sent only while the session loop turns, so a hung
 	// process is still ended.
 	extendFor   = time.Minute
@@ -58,7 +57,7 @@ func newSupervisor(getenv func(string) string, log zerolog.Logger) *supervisor {
 	return s
 }
 
-// look is called each second. It feeds the watchdog, and asks for more time, only if the session
+// look is called each second. It feeds the watchdog, and requests more time, only if the session
 // loop has turned since the last call.
 func (s *supervisor) look(now time.Time, r status.Report) {
 	if s == nil {
