@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// AdvertisedError says that a broker cannot be reached under the address that it advertises
+// AdvertisedError: a broker cannot be reached under the address that it advertises
 // (advertised.listeners): the first contact works, and nothing else does.
 type AdvertisedError struct {
 	ID  int32

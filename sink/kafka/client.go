@@ -38,7 +38,7 @@ const leastTimeout = 100 * time.Millisecond
 type Client struct {
 	*kgo.Client
 	Config *Config
-	Dialer *Dialer
+	dialer *Dialer
 
 	first atomic.Int64 // index of the seed broker that is requested first
 	// brokers, as the last answer names them
@@ -62,7 +62,7 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 	if err != nil {
 		return nil, err
 	}
-	made := &Client{Client: client, Config: c, Dialer: d}
+	made := &Client{Client: client, Config: c, dialer: d}
 	made.cluster.Store(new([]kmsg.MetadataResponseBroker))
 	return made, nil
 }
@@ -120,19 +120,19 @@ func Connect(ctx context.Context, cfg Config, log zerolog.Logger,
 		d.Cut(sink.ErrClosed)
 		return nil, err
 	}
-	client.AskFirst(alive)
+	client.Prefer(alive)
 	return client, nil
 }
 
-// AskFirst makes one of the configured brokers the first that is asked about topics, until it
+// Prefer makes one of the configured brokers the first of which metadata is requested, until it
 // fails: brokers that are silent cost dial_timeout.
-func (c *Client) AskFirst(broker string) {
+func (c *Client) Prefer(broker string) {
 	c.first.Store(int64(slices.Index(c.Config.Brokers, broker)))
 }
 
 // Close ends the connections, and every call. It may be called from any goroutine.
 func (c *Client) Close() {
-	c.Dialer.Cut(sink.ErrClosed)
+	c.dialer.Cut(sink.ErrClosed)
 	c.Client.Close()
 }
 

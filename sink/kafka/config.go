@@ -205,6 +205,19 @@ func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
 	}
 }
 
+func (t *TopicsConfig) validate(bad func(key, format string, args ...any)) {
+	if !t.Create {
+		return
+	}
+	if t.Partitions < 1 || t.Partitions > 100_000 {
+		bad("topics.partitions", "%d: say how many partitions a created topic gets", t.Partitions)
+	}
+	if t.ReplicationFactor < 1 || t.ReplicationFactor > 100 {
+		bad("topics.replication_factor",
+			"%d: say how many replicas a created topic gets (3 in production)", t.ReplicationFactor)
+	}
+}
+
 const (
 	// requestLimit is the broker's default socket.request.max.bytes, and so the most that
 	// max_message_bytes can be. The client requires uncompressed batches to be below it, too.
@@ -236,17 +249,4 @@ func (c *Config) LargestBatch() int32 {
 		return int32(c.MaxMessageBytes) //nolint:gosec // validated
 	}
 	return c.LargestRequest() - requestOverhead
-}
-
-func (t *TopicsConfig) validate(bad func(key, format string, args ...any)) {
-	if !t.Create {
-		return
-	}
-	if t.Partitions < 1 || t.Partitions > 100_000 {
-		bad("topics.partitions", "%d: say how many partitions a created topic gets", t.Partitions)
-	}
-	if t.ReplicationFactor < 1 || t.ReplicationFactor > 100 {
-		bad("topics.replication_factor",
-			"%d: say how many replicas a created topic gets (3 in production)", t.ReplicationFactor)
-	}
 }

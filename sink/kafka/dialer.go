@@ -11,10 +11,10 @@ import (
 // Dialer makes the connections of one client. Safe for concurrent use.
 type Dialer struct {
 	cfg *Config
-	ctx context.Context // ended by cut
+	ctx context.Context // ended by Cut
 	end context.CancelCauseFunc
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards open
 	open map[*connection]struct{}
 }
 

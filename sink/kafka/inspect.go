@@ -23,7 +23,7 @@ import (
 
 // Report is what the check command reports about a cluster.
 type Report struct {
-	// of the broker that was asked, guessed from what it can do, like "v4.1" or "at least v4.1"
+	// of the broker that answered, guessed from what it can do, like "v4.1" or "at least v4.1"
 	Version    string
 	Brokers    []BrokerReport // as the cluster names them, by id
 	Topics     []TopicReport  // in the order asked for
@@ -33,10 +33,10 @@ type Report struct {
 	Idempotence error
 }
 
-// Authoriser reports whether the cluster asks who may do what.
+// Authoriser reports whether the cluster checks who may do what.
 type Authoriser string
 
-// The values of Report.Authoriser. Unknown: the login may not look.
+// The values of Report.Authoriser. Unknown: the login may not read ACLs.
 const (
 	AuthoriserOn      Authoriser = "on"
 	AuthoriserOff     Authoriser = "off"
@@ -203,7 +203,7 @@ func (c *Client) inspectBrokers(ctx context.Context,
 	for i, b := range brokers {
 		all.Go(func() {
 			reports[i] = BrokerReport{ID: b.NodeID, Address: address(b)}
-			if _, err := c.Config.probe(ctx, address(b), c.Dialer); err != nil {
+			if _, err := c.Config.probe(ctx, address(b), c.dialer); err != nil {
 				reports[i].Err = &AdvertisedError{b.NodeID, err}
 			}
 		})
@@ -219,7 +219,7 @@ func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataRespons
 		return report
 	}
 	if _, err := partitionsOf(cluster, name); err != nil {
-		// which asks again, and says it better
+		// Partitions requests it again, with an error for people.
 		if _, report.Err = c.Partitions(ctx, name); report.Err != nil {
 			return report
 		}

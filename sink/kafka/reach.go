@@ -24,7 +24,7 @@ const clusterAnswer = 1 << 20
 // Reach requests an answer of every configured broker at once and returns the first broker that
 // answers, completely authenticated. One of those that it names must be reachable under its
 // advertised address: with these everything else is done. Reach does not retry: errors wrap
-// sink.ErrUnreachable, ErrTLS, ErrAuthentication or ErrPermission and say what was tried.
+// sink.ErrUnreachable, ErrTLS, ErrAuthentication or ErrPermission and name each broker.
 func (c *Config) Reach(ctx context.Context) (alive string, err error) {
 	d := NewDialer(c)
 	defer d.Cut(sink.ErrClosed)
@@ -145,7 +145,7 @@ func (c *Config) requestOnce(ctx context.Context, addr string, d *Dialer,
 // the client does at once.
 type prober struct {
 	dialer   *Dialer
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows
 	answered bool
 	failed   error // of the last connection
 }
@@ -191,7 +191,7 @@ func (c *probeConn) Read(b []byte) (int, error) {
 // unreachable makes one error of the failures of all brokers. Its class is the most telling one: a
 // refused password on one broker matters more than another broker being down.
 func (c *Config) unreachable(failed []error) error {
-	e := &OpenError{Brokers: c.Brokers, Class: sink.ErrUnreachable, Err: errors.Join(failed...)}
+	e := &OpenError{Class: sink.ErrUnreachable, Err: errors.Join(failed...)}
 	e.Text = strings.ReplaceAll(e.Err.Error(), "\n", "; ")
 	var chosen error
 	for _, class := range []error{sink.ErrPermission, sink.ErrTLS, sink.ErrAuthentication} {
@@ -222,13 +222,12 @@ func (c *Config) unreachable(failed []error) error {
 	return e
 }
 
-// OpenError says why no broker could be used. errors.Is sees the class and each broker's error.
+// OpenError is why no broker could be used. errors.Is sees the class and each broker's error.
 type OpenError struct {
-	Brokers []string
-	Class   error  // sink.ErrUnreachable, sink.ErrTLS, sink.ErrAuthentication or sink.ErrPermission
-	Err     error  // the brokers' errors, joined
-	Text    string // the same on one line
-	Hint    string // what to do
+	Class error  // sink.ErrUnreachable, sink.ErrTLS, sink.ErrAuthentication or sink.ErrPermission
+	Err   error  // the brokers' errors, joined
+	Text  string // the same on one line
+	Hint  string // what to do
 }
 
 func (e *OpenError) Error() string {

@@ -154,7 +154,7 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 		return n, err
 	}
 	if !c.Config.Topics.Create {
-		return 0, c.notCreated(err, CreateTopicCommand(*c.Config, topic, len(c.brokers())))
+		return 0, notCreated(err, CreateTopicCommand(*c.Config, topic, len(c.brokers())))
 	}
 	if err := c.create(ctx, topic, c.Config.Topics.Partitions, nil); err != nil {
 		if errors.Is(err, kerr.InvalidReplicationFactor) {
@@ -168,7 +168,7 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 	return c.Partitions(ctx, topic)
 }
 
-func (c *Client) notCreated(missing error, command string) error {
+func notCreated(missing error, command string) error {
 	return Advise(missing,
 		"%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and "+
 			"replication_factor", command)
@@ -211,7 +211,7 @@ func (o ownTopic) ensure(ctx context.Context, c *Client,
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		command := o.command(*c.Config, topic, len(c.brokers()))
 		if !o.mayCreate {
-			return false, report, nil, c.notCreated(err, command)
+			return false, report, nil, notCreated(err, command)
 		}
 		settings := map[string]*string{}
 		for key, value := range o.settings {

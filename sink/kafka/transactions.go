@@ -28,7 +28,8 @@ type TransactionReport struct {
 	IDErr error
 }
 
-// InspectTransactions asks about transactions, and begins none. It blocks until ctx ends at most.
+// InspectTransactions reports about transactions, and begins none. It blocks at most until ctx
+// ends.
 func InspectTransactions(ctx context.Context, cfg Config) (TransactionReport, error) {
 	const id = "postrider.check"
 	var report TransactionReport
@@ -56,7 +57,7 @@ func InspectTransactions(ctx context.Context, cfg Config) (TransactionReport, er
 	return report, nil
 }
 
-// maxTransactionTimeout is zero if no broker tells.
+// maxTransactionTimeout is zero if no broker reports it.
 func (c *Client) maxTransactionTimeout(ctx context.Context) time.Duration {
 	answer, err := c.Metadata(ctx)
 	if err != nil {

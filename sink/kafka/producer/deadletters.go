@@ -30,7 +30,7 @@ type DeadLetters struct {
 	topics          topics
 	limit           int
 
-	mu     sync.Mutex
+	mu     sync.Mutex    // guards client between Close and the goroutine of the other methods
 	client *kafka.Client // replaced after a failure
 
 	next         map[int32]int64                 // offset to read, by partition
@@ -61,7 +61,7 @@ func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 	d.dialer = kafka.NewDialer(&d.cfg)
 	d.topics = topics{acceptCtx: context.Background(), known: map[string]int32{}}
 	if err = d.connect(ctx); err == nil {
-		d.client.AskFirst(alive)
+		d.client.Prefer(alive)
 		d.limit, err = d.client.EnsureDeadLetters(ctx, topic, log)
 	}
 	if err != nil {

@@ -37,7 +37,7 @@ type Sink struct {
 	timer       *time.Timer   // calls expire
 	room        chan struct{} // has a token when there may be room again
 
-	failureMu  sync.Mutex     // held while a failure is reported: the cause comes first
+	failureMu  sync.Mutex     // held while a failure is reported, the cause first; guards no field
 	flushes    sync.WaitGroup // that the client has
 	background sync.WaitGroup
 }
@@ -83,7 +83,7 @@ func (s *Sink) connect(ctx context.Context, alive string) error {
 		err = client.UpdateSeedBrokers(s.cfg.Brokers...)
 	}
 	if err == nil {
-		client.AskFirst(alive)
+		client.Prefer(alive)
 		s.client, s.closeClient = client, sync.OnceFunc(client.Client.Close)
 		return nil
 	}

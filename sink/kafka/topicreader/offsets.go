@@ -50,8 +50,8 @@ func (r *Reader) Ends(ctx context.Context, topics ...string) (map[string][]int64
 	return ends, nil
 }
 
-// isMissing asks again for a topic that one broker does not have: one that has just started knows
-// less than the cluster. It returns an error unless the topic is missing.
+// isMissing requests a topic again that one broker does not have: one that has just started has
+// less metadata than the cluster. It returns an error unless the topic is missing.
 func (r *Reader) isMissing(ctx context.Context, topic string) error {
 	switch _, err := r.client.Partitions(ctx, topic); {
 	case err == nil:
@@ -92,14 +92,14 @@ func inOrder(listed map[int32]kadm.ListedOffset) ([]int64, error) {
 func (r *Reader) LogEnd(ctx context.Context, topic string,
 	partition int32) (end, readable int64, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
-		if end, err = r.Offset(ctx, topic, partition, endOfLog, debugging); err != nil {
+		if end, err = r.offset(ctx, topic, partition, endOfLog, debugging); err != nil {
 			var code *kerr.Error
 			if !errors.As(err, &code) || errors.Is(kafka.Class(err), sink.ErrUnreachable) {
 				return err
 			}
 			end = 0 // not Apache Kafka: consumers' end has to do
 		}
-		readable, err = r.Offset(ctx, topic, partition, endOfLog, consumer)
+		readable, err = r.offset(ctx, topic, partition, endOfLog, consumer)
 		return err
 	})
 	return end, readable, err
@@ -109,14 +109,14 @@ func (r *Reader) LogEnd(ctx context.Context, topic string,
 func (r *Reader) Start(ctx context.Context, topic string,
 	partition int32) (start int64, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
-		start, err = r.Offset(ctx, topic, partition, startOfLog, consumer)
+		start, err = r.offset(ctx, topic, partition, startOfLog, consumer)
 		return err
 	})
 	return start, err
 }
 
-// Offset asks the leader of a partition for the offset at a time.
-func (r *Reader) Offset(ctx context.Context, topic string, partition int32, time int64,
+// offset requests the offset at a time of the leader of a partition.
+func (r *Reader) offset(ctx context.Context, topic string, partition int32, time int64,
 	replica int32) (int64, error) {
 	led, err := r.leadersOf(ctx, topic)
 	if err != nil {

@@ -33,8 +33,8 @@ type Reader struct {
 	committed bool
 	unpack    kgo.Decompressor
 
-	mu      sync.Mutex
-	leaders map[string]leaders
+	mu      sync.Mutex         // guards leaders
+	leaders map[string]leaders // by topic, until a request fails
 }
 
 // leaders are those of a topic, by partition.
@@ -49,7 +49,7 @@ type Fetched struct {
 	Records   []*kgo.Record // control records too
 	// Next is the offset to go on at: behind the records, and behind what compaction has removed.
 	Next int64
-	End  int64 // of the partition, as the answer says; -1: it does not
+	End  int64 // of the partition, as in the answer; -1: it has none
 }
 
 // New makes a reader of the records that client sees. committed: those of open and aborted
@@ -83,8 +83,8 @@ func Message(r *kgo.Record) *sink.Message {
 }
 
 // Fetch requests the records at the offsets next, by partition, about bytes of each. It waits up
-// to wait for records that are not there yet, or less where several brokers are asked one after
-// the other. Where retention has deleted the records at an offset, Next is the start of the
+// to wait for records that are not there yet, or less where several brokers have to answer one
+// after the other. Where retention has deleted the records at an offset, Next is the start of the
 // partition.
 func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, bytes int32,
 	wait time.Duration) (all []Fetched, err error) {
@@ -183,7 +183,7 @@ func (r *Reader) decode(ctx context.Context, topic string, offset int64,
 	p *kmsg.FetchResponseTopicPartition) (Fetched, error) {
 	err := kerr.ErrorForCode(p.ErrorCode)
 	if errors.Is(err, kerr.OffsetOutOfRange) { // the records there were deleted
-		start, err := r.Offset(ctx, topic, p.Partition, startOfLog, consumer)
+		start, err := r.offset(ctx, topic, p.Partition, startOfLog, consumer)
 		if err == nil && start <= offset {
 			err = fmt.Errorf("%w: partition %d begins at offset %d, and the broker says that %d is out "+
 				"of range", sink.ErrUnreachable, p.Partition, start, offset)
