@@ -13,6 +13,7 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
@@ -23,6 +24,7 @@ func Colour(w io.Writer, getenv func(string) string) bool {
 	return IsTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
+// OneLine replaces each run of white space, line ends too, by one space.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // Printable removes the control characters of a text that comes from a row.
@@ -38,6 +40,7 @@ func Printable(s string) string {
 	}, s)
 }
 
+// OrDash returns s, or - if it is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -45,8 +48,10 @@ func OrDash(s string) string {
 	return s
 }
 
+// Indent is IndentBy with two spaces.
 func Indent(s string) string { return IndentBy(s, "  ") }
 
+// IndentBy puts by in front of each line but the first, and drops line ends at the end.
 func IndentBy(s, by string) string {
 	return strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+by)
 }
@@ -62,6 +67,7 @@ type Progress struct {
 	calls    int
 }
 
+// NewProgress returns a Progress that writes to w. It is for one goroutine.
 func NewProgress(w io.Writer) *Progress { return &Progress{out: w, terminal: IsTerminal(w)} }
 
 // Say writes a line that stays.

@@ -18,7 +18,7 @@ import (
 // Broker keeps what was delivered, over any number of sessions. Its zero value is not usable; see
 // New. Safe for concurrent use.
 type Broker struct {
-	mu         sync.Mutex
+	mu         sync.Mutex // guards what follows, and the queues of the sessions
 	changed    *sync.Cond // anything below has changed
 	partitions int32
 	topics     map[string]bool // nil: all exist

@@ -19,7 +19,7 @@ import (
 type Sink struct {
 	done sink.Done
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	out    *bufio.Writer
 	line   []byte
 	closed bool
