@@ -135,7 +135,7 @@ func TestTakeover_AfterACleanStopRepeatsOnlyWhatItSays(t *testing.T) {
 	s.follow(t, "2. Look at what postrider finds")
 	s.follow(t, "4. Stop the connector")
 	byDebezium := s.count(t)
-	said := s.follow(t, "5. Move the slot behind what was published")
+	said := s.follow(t, "5. Move the slot past what was published")
 	t.Logf("%s", said)
 	process := s.start(t, "6. Start postrider")
 	s.published(t, 2*byDebezium)
@@ -231,7 +231,7 @@ func TestTakeover_AfterAKillRepeatsWhatDebeziumWouldRepeat(t *testing.T) {
 
 	stored := lastOffset(s.broker.All(t, offsets), s.name)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "offsets.json"), stored, 0o600))
-	said := s.follow(t, "5. Move the slot behind what was published")
+	said := s.follow(t, "5. Move the slot past what was published")
 	t.Logf("%s\n%s", stored, said)
 	s.start(t, "6. Start postrider")
 	s.published(t, 2*byDebezium)

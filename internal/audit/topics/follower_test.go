@@ -99,6 +99,7 @@ func TestFollower_ReadsFromTheMomentItWasOpenedOn(t *testing.T) {
 
 	_, err := kadm.NewClient(b.Client(t)).CreatePartitions(t.Context(), 1, later)
 	require.NoError(t, err)
+	parts.Await(t, "the second partition", func() (bool, error) { return b.Partitions(t, later) == 2, nil })
 	produce(t, b, later, 1, "of a partition that was added")
 	require.Equal(t, []string{"of a partition that was added"}, f.next(t, 1))
 	require.ElementsMatch(t, []string{first, later, wanted}, f.Topics())
