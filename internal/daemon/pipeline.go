@@ -43,8 +43,8 @@ type Pipeline struct {
 	renewed time.Time
 	gap     lastGap
 	// State of the session that is prepared; of the same goroutine, which then makes its router.
-	returns  int // Monitor.Returns
-	tables   []slot.Table
+	returns  int             // Monitor.Returns
+	tables   []slot.Table    // of prepareTables
 	catalog  catalog.Catalog // queries of the router
 	assigner *partition.Assigner
 	router   *router.Router // of the last session; of the relay's goroutine
@@ -161,9 +161,11 @@ func (p *Pipeline) prepareTables(ctx context.Context) error {
 		return err
 	}
 	defer postgres.Close(conn)
-	if _, err := slot.Diagnose(ctx, conn, p.Config.Requirements()); err != nil {
+	publication, err := slot.Diagnose(ctx, conn, p.Config.Requirements())
+	if err != nil {
 		return unfit(err)
 	}
+	p.tables = publication.Tables
 	return p.checkShapes(ctx, conn)
 }
 
@@ -182,12 +184,6 @@ func (p *Pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-	publication, err := slot.Inspect(ctx, conn, p.Config.Replication.Publication,
-		p.Config.Replication.Tables)
-	if err != nil {
-		return err
-	}
-	p.tables = publication.Tables
 	return p.assigner.Look(ctx, conn)
 }
 
