@@ -51,28 +51,31 @@ func report(entries map[string]entry, names []string) string {
 	var b strings.Builder
 	b.WriteString(`# The fault matrix, as it was run
 
-For those who want to know what the relay was put through before they trust it. Each row is a fault between a
-real PostgreSQL server and a real Kafka broker, what it may cost, and what it cost the last time. The command of
-a row repeats it in full; without ` + "`-long`" + ` it takes seconds, and all rows run in CI.
+For those who want to know, before they trust the relay, which faults it was tested with. Each row
+is a fault between a real PostgreSQL server and a real Kafka broker. It says what the fault may
+cost, and what it cost in the last full run. The command of a row repeats that run; without
+` + "`-long`" + ` it takes seconds, and CI runs all rows in this short form.
 [GUARANTEES.md](GUARANTEES.md) says what is promised.
 
-*Window* is what was in flight (1,000 in these tests) and what was acknowledged since the last confirmed
-position. In no test may an event of a key be out of order, be in another partition than the others of its key,
-or be one that was rolled back.
+*Window* is what was in flight (1,000 messages in these tests) and what was acknowledged since the
+last confirmed position. Every test also fails if an event comes out of order within its key, if
+the events of one key are in different partitions, or if an event was published that its
+transaction rolled back.
 
 `)
 	b.WriteString(summary(entries, names))
 	b.WriteString(`
-What follows is written by ` + "`go test ./test/faults -long`" + `, which replaces the lines of the tests that it ran and
-keeps the others: each line has the date, the versions of the servers and the seed. "passed, 20 of 200" says
-that less than the full form ran. *Duplicated* counts receipts after the first, over all that a test did.
+The tables below are written by ` + "`go test ./test/faults -long`" + `: it replaces the lines of the tests
+that it ran and keeps the others. Each line has its date, the versions of the servers and the seed.
+"passed, 20 of 200" says that the test struck 20 times, and 200 times is the full form.
+*Duplicated* counts every record of an event after the first, over the whole test.
 `)
 	for _, r := range rows {
-		fmt.Fprintf(&b, "\n## %d. %s\n\nLost: %s. Duplicates: %s.", r.number, r.fault, r.lost, r.duplicates)
+		fmt.Fprintf(&b, "\n## %d. %s\n\n- Lost: %s.\n- Duplicates: %s.\n", r.number, r.fault, r.lost, r.duplicates)
 		if r.also != "" {
-			fmt.Fprintf(&b, " Also: %s.", r.also)
+			fmt.Fprintf(&b, "- Also: %s.\n", strings.ReplaceAll(r.also, "; ", ".\n- Also: "))
 		}
-		fmt.Fprintf(&b, "\n\n```sh\n%s\n```\n\n", r.command())
+		fmt.Fprintf(&b, "\n```sh\n%s\n```\n\n", r.command())
 		if lines := r.entries(entries); len(lines) > 0 {
 			b.WriteString(entryHead)
 			for _, e := range lines {
@@ -156,8 +159,8 @@ func sentence(entries map[string]entry) string {
 		written, lost = written+w, lost+l
 	}
 	return fmt.Sprintf("%d faults, from `kill -9` to a full disk, between a real PostgreSQL server and a real Kafka\n"+
-		"broker: **%d of %.1f million events lost** in the last full runs. [docs/FAULTS.md](docs/FAULTS.md) has each\n"+
-		"with the command that repeats it.\n", len(rows), lost, float64(written)/1e6)
+		"broker: **%d of %.1f million events lost** in the last full runs.\n"+
+		"[docs/FAULTS.md](docs/FAULTS.md) has each fault, with the command that repeats it.\n", len(rows), lost, float64(written)/1e6)
 }
 
 // withSummary puts the sentence into README.md.
