@@ -259,13 +259,13 @@ func (t *Table) sameShape(rel *replication.Relation) bool {
 }
 
 // describe finds what the catalog has about a column of a row; nil if it has nothing.
-func (t *Table) describe(rel *replication.Relation, i int) *TableColumn {
+func (t *Table) describe(rel *replication.Relation, i int) *tableColumn {
 	if t == nil {
 		return nil
 	}
 	if !t.sameShape(rel) {
 		i = slices.IndexFunc(t.Columns,
-			func(c TableColumn) bool { return c.Name == rel.Columns[i].Name })
+			func(c tableColumn) bool { return c.Name == rel.Columns[i].Name })
 	}
 	if i < 0 {
 		return nil

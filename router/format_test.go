@@ -79,7 +79,7 @@ func TestEncoder_PutsDefaultsInThePlaceOfNullIfAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		f := Format{Key: "string", Value: "json", Headers: "simple", ValueDefaults: asked}
 		r, err := New([]Config{DefaultConfig()}, f, Options{Describe: func(uint32, uint32) (*Table, error) {
-			return &Table{Columns: []TableColumn{{Name: "payload", Default: `'{"a": 1}'::jsonb`, Type: *connect.Builtin(3802, -1)}}}, nil
+			return &Table{Columns: []tableColumn{{Name: "payload", Default: `'{"a": 1}'::jsonb`, Type: *connect.Builtin(3802, -1)}}}, nil
 		}})
 		require.NoError(t, err)
 		m, err := r.Route(insert(outbox(), baseID, "User", "k", "T", nil))

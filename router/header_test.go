@@ -137,7 +137,7 @@ func TestRoute_KeepsTheOrderOfAPrimaryKey(t *testing.T) {
 	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Describe: func(uint32, uint32) (*Table, error) {
 		table := &Table{OID: rel.OID}
 		for i, c := range rel.Columns {
-			table.Columns = append(table.Columns, TableColumn{Name: c.Name, NotNull: true, Type: *connect.Builtin(c.TypeOID, c.TypeMod), Key: []int{2, 0, 1, 0, 0}[i]})
+			table.Columns = append(table.Columns, tableColumn{Name: c.Name, NotNull: true, Type: *connect.Builtin(c.TypeOID, c.TypeMod), Key: []int{2, 0, 1, 0, 0}[i]})
 		}
 		return table, nil
 	}})

@@ -11,9 +11,9 @@ import (
 
 // A row that is older than the names in the table.
 func TestRoute_FindsARenamedColumnByItsPlace(t *testing.T) {
-	columns := func(names ...string) (table []TableColumn, row []replication.Column) {
+	columns := func(names ...string) (table []tableColumn, row []replication.Column) {
 		for _, n := range names {
-			table = append(table, TableColumn{Name: n, Type: connect.Type{OID: 25, Name: "text", Kind: "b", Mod: -1}})
+			table = append(table, tableColumn{Name: n, Type: connect.Type{OID: 25, Name: "text", Kind: "b", Mod: -1}})
 			row = append(row, replication.Column{Name: n, TypeOID: 25, TypeMod: -1})
 		}
 		return table, row

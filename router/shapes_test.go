@@ -78,7 +78,7 @@ func TestRoute_TakesOutboxTablesAsTheyAre(t *testing.T) {
 				c.TopicReplacement = "tasks.${routedByValue}"
 			},
 			describe: func(uint32, uint32) (*Table, error) {
-				return &Table{Columns: []TableColumn{{Name: "task_type", NotNull: true,
+				return &Table{Columns: []tableColumn{{Name: "task_type", NotNull: true,
 					Type: connect.Type{OID: enumOID, Name: "task_type", Kind: "e", Mod: -1, Labels: []string{"send_mail", "bill"}}}}}, nil
 			},
 			topic: "tasks.send_mail", key: baseID, value: `{}`, headers: map[string]string{"id": baseID},

@@ -3,6 +3,7 @@ package router
 import (
 	"encoding/json"
 	"fmt"
+
 	"github.com/postrider/postrider/router/connect"
 )
 
@@ -12,12 +13,12 @@ import (
 // answer.
 type Table struct {
 	OID     uint32        `json:"oid"`
-	Columns []TableColumn `json:"columns"` // in the table's order, without dropped ones
+	Columns []tableColumn `json:"columns"` // in the table's order, without dropped ones
 	Dropped bool          `json:"dropped"` // a column was dropped at some time
 }
 
-// TableColumn is one column of a Table.
-type TableColumn struct {
+// tableColumn is one column of a Table.
+type tableColumn struct {
 	Name    string `json:"name"`     // pg_attribute.attname
 	NotNull bool   `json:"not_null"` // pg_attribute.attnotnull
 	Key     int    `json:"key"`      // its place in the primary key, from 1; 0: not part of it

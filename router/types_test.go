@@ -19,7 +19,7 @@ func written(t *testing.T, typ *connect.Type, value string, change func(*Config)
 		change(&cfg)
 	}
 	r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32, uint32) (*Table, error) {
-		return &Table{Columns: []TableColumn{{Name: "payload", Type: *typ}}}, nil
+		return &Table{Columns: []tableColumn{{Name: "payload", Type: *typ}}}, nil
 	}})
 	require.NoError(t, err)
 	m, err := r.Route(insert(rel, baseID, "User", "k", "T", value))
@@ -96,7 +96,7 @@ func TestRoute_HasNoNamesWithStrictTypes(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.StrictTypes = true
 		r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32, uint32) (*Table, error) {
-			return &Table{Columns: []TableColumn{{Name: "payload", NotNull: notNull, Type: *connect.Builtin(19, -1)}}}, nil
+			return &Table{Columns: []tableColumn{{Name: "payload", NotNull: notNull, Type: *connect.Builtin(19, -1)}}}, nil
 		}})
 		require.NoError(t, err)
 		rel := outbox()
