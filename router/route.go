@@ -1,8 +1,6 @@
 package router
 
 import (
-	"unsafe"
-
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
@@ -40,7 +38,7 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 		return err
 	}
 	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation,
-		EventID: alias(values[p.id.Index])}
+		EventID: connect.Alias(values[p.id.Index])}
 	return nil
 }
 
@@ -86,7 +84,3 @@ func partitionOf(c *connect.Column, values [][]byte) (int32, error) {
 		"write a partition that the topic has, or NULL to have the key decide",
 		"column %s: %s is no partition", c.Name, raw)
 }
-
-// alias is the bytes as a string, without a copy. It is good for as long as the bytes of the
-// event: until its message is delivered.
-func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -17,7 +17,7 @@ type Expander struct {
 	KeepEmpty  bool // table.json.payload.empty.array.behavior = optional_string
 	Adjustment string
 	Named      bool // schemas carry the path to them as their name, for a format that writes it
-	Left       int  // of what the text at hand may become, in bytes; see expandedLimit
+	Left       int  // of what the text at hand may become, in bytes; see ExpandedLimit
 }
 
 // ExpandedLimit bounds what a text may become. Objects in an array get each other's members, as
@@ -82,20 +82,20 @@ var (
 )
 
 // SchemaOf makes the schema of a JSON value; nil without an error: the value is left out.
-func (e *Expander) SchemaOf(path string, n *JSONNode) (*Schema, error) {
+func (e *Expander) SchemaOf(path string, n *jsonNode) (*Schema, error) {
 	switch n.Kind {
 	case JSONString:
 		return optionalString, nil
-	case JSONBool:
+	case jsonBool:
 		return optionalBool, nil
-	case JSONNumber:
+	case jsonNumber:
 		return numberSchema(n), nil
 	case JSONNull:
 		if e.KeepNulls {
 			return nullBytes, nil
 		}
 		return nil, nil
-	case JSONArray:
+	case jsonArray:
 		if len(n.items) == 0 {
 			if e.KeepEmpty {
 				return emptyArray, nil
@@ -139,8 +139,8 @@ func (e *Expander) SchemaOf(path string, n *JSONNode) (*Schema, error) {
 }
 
 // memberPath is the name of a member's schema. Only objects, also those in arrays, have one.
-func (e *Expander) memberPath(path, name string, n *JSONNode) (string, error) {
-	if !e.Named || n.Kind != JSONObject && n.Kind != JSONArray {
+func (e *Expander) memberPath(path, name string, n *jsonNode) (string, error) {
+	if !e.Named || n.Kind != JSONObject && n.Kind != jsonArray {
 		return "", nil
 	}
 	if path != "" {
@@ -149,7 +149,7 @@ func (e *Expander) memberPath(path, name string, n *JSONNode) (string, error) {
 	return name, e.spend(len(name))
 }
 
-func numberSchema(n *JSONNode) *Schema {
+func numberSchema(n *jsonNode) *Schema {
 	if n.fractional() {
 		return optionalDouble
 	}
@@ -164,12 +164,12 @@ func numberSchema(n *JSONNode) *Schema {
 }
 
 // fractional reports whether a number is written with a point or an exponent.
-func (n *JSONNode) fractional() bool { return bytes.ContainsAny(n.Raw, ".eE") }
+func (n *jsonNode) fractional() bool { return bytes.ContainsAny(n.Raw, ".eE") }
 
 // itemSchema makes the schema of an array's items, which have to be of one kind. Objects of
 // different shape are merged.
-func (e *Expander) itemSchema(path string, n *JSONNode) (*Schema, error) {
-	sample := &JSONNode{Kind: JSONNull}
+func (e *Expander) itemSchema(path string, n *jsonNode) (*Schema, error) {
+	sample := &jsonNode{Kind: JSONNull}
 	for _, item := range n.items {
 		if item.Kind == JSONNull {
 			continue
@@ -177,7 +177,7 @@ func (e *Expander) itemSchema(path string, n *JSONNode) (*Schema, error) {
 		if sample.Kind == JSONNull {
 			sample = item
 		}
-		if item.Kind != sample.Kind || item.Kind == JSONNumber &&
+		if item.Kind != sample.Kind || item.Kind == jsonNumber &&
 			numberSchema(item) != numberSchema(sample) {
 			return nil, errors.New("an array of different kinds")
 		}
@@ -218,15 +218,15 @@ func (e *Expander) itemSchema(path string, n *JSONNode) (*Schema, error) {
 var errMisfit = errors.New("a value that does not fit the schema")
 
 // Build makes the value of a JSON node under a schema.
-func (e *Expander) Build(n *JSONNode, s *Schema) (any, error) {
+func (e *Expander) Build(n *jsonNode, s *Schema) (any, error) {
 	switch {
 	case n.Kind == JSONNull && s.Optional:
 		return nil, nil
 	case n.Kind == JSONString && s.Kind == KindString:
 		return n.Text, nil
-	case n.Kind == JSONBool && s.Kind == KindBool:
+	case n.Kind == jsonBool && s.Kind == KindBool:
 		return n.Raw[0] == 't', nil
-	case n.Kind == JSONNumber && numberSchema(n).Kind == s.Kind:
+	case n.Kind == jsonNumber && numberSchema(n).Kind == s.Kind:
 		if s.Kind != KindDouble {
 			return strconv.ParseInt(string(n.Raw), 10, 64)
 		}
@@ -238,7 +238,7 @@ func (e *Expander) Build(n *JSONNode, s *Schema) (any, error) {
 			return nil, fmt.Errorf("read a number: %w", err)
 		}
 		return v, nil
-	case n.Kind == JSONArray && s.Kind == KindArray:
+	case n.Kind == jsonArray && s.Kind == KindArray:
 		out := make([]any, len(n.items))
 		for i, item := range n.items {
 			var err error

@@ -16,33 +16,33 @@ type jsonKind uint8
 // The kinds.
 const (
 	JSONNull jsonKind = iota + 1
-	JSONBool
-	JSONNumber
+	jsonBool
+	jsonNumber
 	JSONString
-	JSONArray
+	jsonArray
 	JSONObject
 )
 
-// JSONNode is a JSON value with its source text.
-type JSONNode struct {
+// jsonNode is a JSON value with its source text.
+type jsonNode struct {
 	Kind    jsonKind
 	Raw     []byte // as it stands in the source
 	Text    Text   // of a string, decoded; lone surrogates as three bytes
 	Members []jsonMember
 	places  map[string]int // of the members, by name, where they are many
-	items   []*JSONNode
+	items   []*jsonNode
 }
 
 type jsonMember struct {
 	Name Text
-	Node *JSONNode
+	Node *jsonNode
 }
 
 // manyMembers is from how many on a table finds them sooner than a look at each.
 const manyMembers = 16
 
 // get finds a member by name.
-func (n *JSONNode) get(name string) *JSONNode {
+func (n *jsonNode) get(name string) *jsonNode {
 	if i := n.place(name); i >= 0 {
 		return n.Members[i].Node
 	}
@@ -50,7 +50,7 @@ func (n *JSONNode) get(name string) *JSONNode {
 }
 
 // place is that of a member, or -1.
-func (n *JSONNode) place(name string) int {
+func (n *jsonNode) place(name string) int {
 	if n.places == nil {
 		return slices.IndexFunc(n.Members, func(m jsonMember) bool { return string(m.Name) == name })
 	}
@@ -61,8 +61,8 @@ func (n *JSONNode) place(name string) int {
 }
 
 // set adds a member, or replaces the value of the one of that name.
-func (n *JSONNode) set(name Text, v *JSONNode) {
-	if i := n.place(sameBytes(name)); i >= 0 {
+func (n *jsonNode) set(name Text, v *jsonNode) {
+	if i := n.place(Alias(name)); i >= 0 {
 		n.Members[i].Node = v
 		return
 	}
@@ -70,10 +70,10 @@ func (n *JSONNode) set(name Text, v *JSONNode) {
 	if len(n.Members) == manyMembers {
 		n.places = make(map[string]int, 2*manyMembers)
 		for i := range n.Members {
-			n.places[sameBytes(n.Members[i].Name)] = i
+			n.places[Alias(n.Members[i].Name)] = i
 		}
 	} else if n.places != nil {
-		n.places[sameBytes(name)] = len(n.Members) - 1
+		n.places[Alias(name)] = len(n.Members) - 1
 	}
 }
 
@@ -89,7 +89,7 @@ var ErrJSON = errors.New("no valid JSON")
 
 // ParseJSON reads one value. As Jackson's tree reader it ignores what follows it, and of a member
 // that is given twice the first place and the last value count.
-func ParseJSON(b []byte) (*JSONNode, error) {
+func ParseJSON(b []byte) (*jsonNode, error) {
 	p := jsonReader{in: b}
 	p.blanks()
 	return p.value(0)
@@ -124,19 +124,19 @@ func (p *jsonReader) next() byte {
 	return c
 }
 
-func (p *jsonReader) value(depth int) (*JSONNode, error) {
+func (p *jsonReader) value(depth int) (*jsonNode, error) {
 	if depth > maxJSONDepth {
 		return nil, p.fail()
 	}
 	start := p.pos
-	n := &JSONNode{}
+	n := &jsonNode{}
 	var err error
 	switch c := p.peek(); {
 	case c == '{':
 		n.Kind = JSONObject
 		err = p.list('}', func() error { return p.member(n, depth) })
 	case c == '[':
-		n.Kind = JSONArray
+		n.Kind = jsonArray
 		err = p.list(']', func() error {
 			v, err := p.value(depth + 1)
 			n.items = append(n.items, v)
@@ -146,7 +146,7 @@ func (p *jsonReader) value(depth int) (*JSONNode, error) {
 		n.Kind = JSONString
 		n.Text, err = p.str()
 	case c == '-' || c >= '0' && c <= '9':
-		n.Kind = JSONNumber
+		n.Kind = jsonNumber
 		err = p.number()
 	default:
 		err = p.word(n)
@@ -155,10 +155,10 @@ func (p *jsonReader) value(depth int) (*JSONNode, error) {
 	return n, err
 }
 
-func (p *jsonReader) word(n *JSONNode) error {
+func (p *jsonReader) word(n *jsonNode) error {
 	for _, w := range [...]string{"true", "false", "null"} {
 		if end := p.pos + len(w); end <= len(p.in) && string(p.in[p.pos:end]) == w && p.ends(end) {
-			n.Kind, p.pos = JSONBool, end
+			n.Kind, p.pos = jsonBool, end
 			if w == "null" {
 				n.Kind = JSONNull
 			}
@@ -210,7 +210,7 @@ func (p *jsonReader) list(end byte, item func() error) error {
 	}
 }
 
-func (p *jsonReader) member(n *JSONNode, depth int) error {
+func (p *jsonReader) member(n *jsonNode, depth int) error {
 	if p.peek() != '"' {
 		return p.fail()
 	}

@@ -26,7 +26,7 @@ func newMerger(s *Schema) *merger {
 }
 
 // merge joins the members of another struct. It reports whether that was equal to what there is,
-// as schema.equal does: a look at both beforehand would be one at each level, for all levels
+// as Schema.Equal does: a look at both beforehand would be one at each level, for all levels
 // below.
 func (m *merger) merge(s *Schema) (equal bool) {
 	equal = m.schema.Optional == s.Optional && m.schema.Name == s.Name &&

@@ -47,10 +47,15 @@ type Schema struct {
 
 type parameter struct{ key, value string }
 
+// Field is a member of a struct. Its place among the Fields of the Schema is that of its value
+// among the Values of a Structure.
 type Field struct {
 	Name   string
 	Schema *Schema
 }
+
+// RequiredString is the schema of a text that is never null, without a name or a default.
+var RequiredString = &Schema{Kind: KindString}
 
 var (
 	optionalString = &Schema{Kind: KindString, Optional: true}
@@ -59,7 +64,6 @@ var (
 	optionalInt64  = &Schema{Kind: KindInt64, Optional: true}
 	optionalDouble = &Schema{Kind: KindDouble, Optional: true}
 	optionalBytes  = &Schema{Kind: KindBytes, Optional: true}
-	RequiredString = &Schema{Kind: KindString}
 	requiredBytes  = &Schema{Kind: KindBytes}
 	requiredInt32  = &Schema{Kind: KindInt32}
 	requiredDouble = &Schema{Kind: KindDouble}

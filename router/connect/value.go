@@ -257,5 +257,5 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// sameBytes is the bytes as a string, without a copy.
-func sameBytes(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// Alias is the bytes as a string, without a copy: it is good for as long as they do not change.
+func Alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
