@@ -129,7 +129,7 @@ func (s *shape) usable(c *connect.Column, key string, ok func(*connect.Column) b
 		return c
 	}
 	return s.fail(strconv.Quote(c.Name), key, hint, "is of type %s, which %s",
-		c.Type.Describe(), no)
+		c.Type.Name, no)
 }
 
 func isText(c *connect.Column) bool { return c.Schema.Kind == connect.KindString }

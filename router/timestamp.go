@@ -36,7 +36,7 @@ func recordTime(c *connect.Column, values [][]byte, commit time.Time, strict boo
 	if strict && !slices.Contains(recordTimes, c.Schema.Name) {
 		return commit, fault(ReasonInvalidTimestamp, timestampHint(strict),
 			"column %s is of type %s and not NULL, which is no time of a record with "+
-				"time.precision.mode as it is", c.Name, c.Type.Describe())
+				"time.precision.mode as it is", c.Name, c.Type.Name)
 	}
 	var ms int64
 	var err error

@@ -21,14 +21,6 @@ func (t *Type) Root() *Type {
 	return t
 }
 
-// Describe names a type for people.
-func (t *Type) Describe() string {
-	if t == nil {
-		return "unknown"
-	}
-	return t.Name
-}
-
 // Builtin gives the type of an OID that every server has; nil for all others.
 func Builtin(oid uint32, mod int32) *Type {
 	if name, ok := builtinTypes[oid]; ok {
