@@ -172,7 +172,7 @@ func (l *Loaded) set(
 	if !known && slices.Contains(ix.plain, s.name) { // from the environment or a flag
 		first := router.RuleName(0, len(l.Config.Router)) + strings.TrimPrefix(s.name, routerSection)
 		return "set it in the file, or for one with --set " + first + "=...",
-			errors.New("the file has several [[router]], and this does not say which")
+			errors.New("the file has several [[router]], and this names none of them")
 	}
 	if !known {
 		return didYouMean(s.name, ix.names), errors.New("unknown key")

@@ -39,9 +39,9 @@ type rule struct {
 
 // option is a property that a key of postrider.toml has the value of.
 type option struct {
-	Name      string   `toml:"name"`
-	Section   string   `toml:"section"`
-	Key       string   `toml:"key"`       // empty: the name
+	Name      string   `toml:"name"`      // of the property; EventRouter's: without transforms.ALIAS
+	Section   string   `toml:"section"`   // of postrider.toml; EventRouter's: empty, they go to its [router]
+	Key       string   `toml:"key"`       // in that section; empty: the same as Name
 	Kind      string   `toml:"kind"`      // see read and routerOption
 	Words     []string `toml:"words"`     // accepted, of a word
 	Default   any      `toml:"default"`   // of a property that is not in the file; nil: no setting

@@ -150,6 +150,7 @@ func (t *translator) options(section string) {
 	}
 }
 
+// key is the key of postrider.toml, without its section.
 func (o option) key() string {
 	if o.Key == "" {
 		return o.Name

@@ -92,8 +92,8 @@ func (c Connector) serverFormat(part string) {
 	if !given {
 		format = "json"
 	}
-	class, known := known().ServerFormats[strings.ToLower(strings.TrimSpace(format))]
-	if !known {
+	class, listed := known().ServerFormats[strings.ToLower(strings.TrimSpace(format))]
+	if !listed {
 		class = format
 	}
 	delete(c.Properties, written)

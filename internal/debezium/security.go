@@ -52,8 +52,7 @@ func (t *translator) security() {
 		t.trust()
 		t.ownCertificate()
 	}
-	missing := "says how to connect, and " + name + ", which says whether, is not in the file: the " +
-		"worker has it. Add it"
+	missing := "counts only with " + name + ", which is not in the file: the worker has it. Add it"
 	for _, o := range securityOptions {
 		switch _, left := t.left[override+o]; {
 		case !left, login && known().rule(override+o) != nil:

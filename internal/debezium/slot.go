@@ -80,10 +80,10 @@ func (t *translator) snapshot() {
 				"the slot of a connector that has run there is no snapshot: use snapshot.mode=no_data")
 		}
 	}
-	switch becomes, known := snapshotModes[mode]; {
+	switch becomes, listed := snapshotModes[mode]; {
 	case given && mode == "":
 		t.refuse(name, "is empty: Debezium refuses that too")
-	case !known:
+	case !listed:
 		t.refuse(name, "must be one of initial, no_data, when_needed")
 	case becomes.mode == "":
 		t.refuse(name, becomes.text)

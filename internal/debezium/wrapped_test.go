@@ -58,11 +58,11 @@ func TestParse_TakesACertificateInProperties(t *testing.T) {
 	require.Empty(t, tr.Refused(), spelt(tr.Refused()))
 }
 
-func TestTranslate_AsksForTheProtocolThatIsTheWorkers(t *testing.T) {
+func TestTranslate_RequiresTheProtocolThatIsTheWorkers(t *testing.T) {
 	tr := translateLines(t, "producer.override.sasl.jaas.config=x required username=\"u\" "+
 		"password=\"S3CRET\";")
-	require.Contains(t, spelt(tr.Refused()), "producer.override.security.protocol, which says "+
-		"whether, is not in the file")
+	require.Contains(t, spelt(tr.Refused()), "counts only with "+
+		"producer.override.security.protocol, which is not in the file")
 	require.NotContains(t, spelt(tr.Items), "did you mean")
 }
 
