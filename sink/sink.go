@@ -216,7 +216,7 @@ type Deduplicator interface {
 }
 
 // Transactional is a Sink whose messages readers see only together with a position.
-// Done(m, nil) means that the broker has written m; what readers see, Committed says.
+// Done(m, nil) means that the broker has written m; what readers see, Committed reports.
 type Transactional interface {
 	Sink
 	// Begin shuts out every other producer of the source, aborts what it left open, and returns

@@ -35,7 +35,7 @@ func TestAwaitAnswer_EndsWhenABrokerAnswers(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-// What is no matter of time is for the next session to say.
+// What is no matter of time is for the next session to report.
 func TestAwaitAnswer_DoesNotWaitForWhatStays(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestAwaitAnswer_DoesNotWaitForWhatStays(t *testing.T) {
 	require.ErrorIs(t, AwaitAnswer(t.Context(), cfg), sink.ErrTLS)
 }
 
-// A broker that takes connections and says nothing sensible is asked so often and no oftener.
+// A broker that takes connections and sends nothing sensible gets a request so often and no oftener.
 func TestTurns_WhoAwaitsABrokerAsksNowAndThen(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -59,7 +59,7 @@ func FindSmallISRCommand(cfg Config) string {
 }
 
 // AllowCommand gives our login a right: options of kafka-acls.sh, the topic among them. Only the
-// brokers know the name of a login by certificate.
+// brokers have the name of a login by certificate.
 func AllowCommand(cfg Config, right string) string {
 	login, remark := cmp.Or(cfg.SASL.Username, "ANONYMOUS"), ""
 	if cfg.SASL.Username == "" && cfg.TLS.CertFile != "" {

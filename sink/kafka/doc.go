@@ -8,8 +8,8 @@
 //	answers.go      the lengths of what a broker sends are checked before memory is taken
 //	tls.go          TLS, its files read again for each connection
 //	sasl.go         PLAIN and SCRAM
-//	reach.go        reach a broker, tell apart why not
-//	advertised.go   the addresses under which brokers want to be reached
+//	reach.go        reach a broker, and distinguish why not
+//	advertised.go   the addresses that brokers advertise
 //	stall.go        pauses between requests that bring nothing, and for a broker that is away
 //	topics.go       is a topic there, how many partitions, create it if configured
 //	inspect.go      what the check command reports about brokers and topics

@@ -26,7 +26,7 @@ type Report struct {
 	// of the broker that answered, guessed from what it can do, like "v4.1" or "at least v4.1"
 	Version    string
 	Brokers    []BrokerReport // as the cluster names them, by id
-	Topics     []TopicReport  // in the order asked for
+	Topics     []TopicReport  // in the order of the request
 	Authoriser Authoriser     // whether ACLs count
 	// Idempotence is why no producer id is given, without which nothing can be published; nil: one
 	// was given.
@@ -84,7 +84,7 @@ type TopicReport struct {
 
 // Rights are what the login may do with a topic.
 type Rights struct {
-	Known bool // false: the broker, before 2.3, does not tell
+	Known bool // false: the broker, before 2.3, does not report it
 	Read  bool
 	Write bool
 }
@@ -178,7 +178,7 @@ func (c *Client) idempotence(ctx context.Context) error {
 		}
 		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || try == producerIDRetries ||
 			Pause(ctx, backoff) != nil {
-			return fmt.Errorf("ask for a producer id: %w", Failed(ctx, err))
+			return fmt.Errorf("request a producer id: %w", Failed(ctx, err))
 		}
 		backoff = min(2*backoff, time.Second)
 	}

@@ -188,8 +188,8 @@ func (c *probeConn) Read(b []byte) (int, error) {
 	return n, c.prober.result(n, err)
 }
 
-// unreachable makes one error of the failures of all brokers. Its class is the most telling one: a
-// refused password on one broker matters more than another broker being down.
+// unreachable makes one error of the failures of all brokers. Its class is the most specific one:
+// a refused password on one broker matters more than another broker being down.
 func (c *Config) unreachable(failed []error) error {
 	e := &OpenError{Class: sink.ErrUnreachable, Err: errors.Join(failed...)}
 	e.Text = strings.ReplaceAll(e.Err.Error(), "\n", "; ")

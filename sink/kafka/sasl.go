@@ -35,7 +35,7 @@ func (s *SASLConfig) mechanism() (sasl.Mechanism, error) {
 }
 
 // scramMechanism replaces franz-go's, which does not prepare names and passwords as RFC 5802
-// wants.
+// requires.
 type scramMechanism struct {
 	name, user, password string
 	hash                 scram.HashGeneratorFcn

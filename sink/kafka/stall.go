@@ -19,7 +19,7 @@ const (
 )
 
 // Stall spaces the requests of a read that brings nothing, and ends the read after limit. A broker
-// that answers at once without the records that it reports would be asked in a tight loop.
+// that answers at once without the records that it reports would get requests in a tight loop.
 type Stall struct {
 	limit time.Duration
 	since time.Time // when it last brought something

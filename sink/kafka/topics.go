@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// lookupTries is how often a broker may say that it does not have a topic which may be there.
+// lookupTries is how often a broker may report that a topic is missing which may be there.
 const lookupTries = 4
 
 // CheckName refuses what cannot be the name of a topic.
@@ -107,7 +107,7 @@ func TopicOf(answer *kmsg.MetadataResponse, topic string) (*kmsg.MetadataRespons
 			return &answer.Topics[i], nil
 		}
 	}
-	return nil, fmt.Errorf("%w: the broker does not say whether topic %q exists",
+	return nil, fmt.Errorf("%w: the broker does not report whether topic %q exists",
 		sink.ErrUnreachable, topic)
 }
 
@@ -128,8 +128,8 @@ func (c *Client) AllPartitions(ctx context.Context, topics []string) map[string]
 }
 
 // Confirm requests a topic of every broker after one does not have it, and returns missing if
-// none has: a broker that has just started, or has lost its controller, knows less than the
-// cluster.
+// none has: a broker that has just started, or has lost its controller, may not have
+// what the cluster has.
 func (c *Client) Confirm(ctx context.Context, topic string, missing error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Config.ReadTimeout)
 	defer cancel()

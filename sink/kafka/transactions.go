@@ -41,7 +41,7 @@ func InspectTransactions(ctx context.Context, cfg Config) (TransactionReport, er
 	}
 	defer client.Close()
 	if report.Version2, err = client.HasTransactionsV2(ctx); err != nil {
-		return report, fmt.Errorf("ask about transactions: %w", err)
+		return report, fmt.Errorf("request the features of the cluster: %w", err)
 	}
 	report.MaxTimeout = client.maxTransactionTimeout(ctx)
 
@@ -51,7 +51,7 @@ func InspectTransactions(ctx context.Context, cfg Config) (TransactionReport, er
 	case answered && !code.Retriable: // one that is being made is no refusal
 		report.IDErr = cfg.ExplainTransactional(code, id)
 	case !answered && found.Err != nil:
-		return report, fmt.Errorf("ask for the coordinator of transactional id %q: %w", id,
+		return report, fmt.Errorf("find the coordinator of transactional id %q: %w", id,
 			Failed(ctx, found.Err))
 	}
 	return report, nil

@@ -94,7 +94,7 @@ func (b *Broker) Refuse(untaken, refuse func(*sink.Message) error) {
 	b.untaken, b.refuse = untaken, refuse
 }
 
-// Messages returns copies of what was delivered, in order; Partition says where to.
+// Messages returns copies of what was delivered, in order; Partition is where to.
 func (b *Broker) Messages() []sink.Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -34,7 +34,7 @@ type Subject struct {
 	// Stall makes the broker accept and not answer, until resume is called. Nil: this sink cannot
 	// stall.
 	Stall func(t *testing.T) (resume func())
-	// AnyTopic says that there are no unknown topics here.
+	// AnyTopic: there are no unknown topics here.
 	AnyTopic bool
 	// Outlives names functions whose goroutines may be there after Close: of a broker in the same
 	// process, or of a library, if they end by themselves and nothing can hurry them.

@@ -96,7 +96,7 @@ func (s *transactional) committed(end pglogrepl.LSN, err error) {
 	}
 }
 
-// until waits for a commit that satisfies what is asked.
+// until waits for a commit that satisfies the condition.
 func (s *transactional) until(what string, satisfied func(last pglogrepl.LSN, failed error) bool) {
 	s.t.Helper()
 	late := time.NewTimer(Patience)
@@ -133,8 +133,8 @@ func (s *transactional) boundary(lsn pglogrepl.LSN) {
 		CommitTime: time.UnixMicro(1_700_000_000_123_456)})
 }
 
-// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition, once
-// the markers of the commit are in the partitions.
+// requireSeen requires the numbered messages 0 to n-1, once each, ascending in each partition,
+// once the markers of the commit are in the partitions.
 func requireSeen(t *testing.T, subject TransactionalSubject, n int) {
 	t.Helper()
 	records := subject.Seen(t)
@@ -234,7 +234,7 @@ func beginShutsOutTheFormer(t *testing.T, subject TransactionalSubject) {
 func beginAbortsWhatACrashLeftOpen(t *testing.T, subject TransactionalSubject) {
 	ms := numbered(subject.Topic, 20)
 	crashed := begin(t, subject, subject.Source)
-	crashed.publish(ms[:10]...) // and says nothing more
+	crashed.publish(ms[:10]...) // and sends nothing more
 
 	s := begin(t, subject, subject.Source)
 	require.Zero(t, s.start)
@@ -277,7 +277,7 @@ func keepsSourcesApart(t *testing.T, subject TransactionalSubject) {
 	one.close()
 
 	source := subject.Source
-	source.Timeline++ // goes on where the old primary stopped, and says by whose position
+	source.Timeline++ // goes on where the old primary stopped, and reports by whose position
 	promoted := begin(t, subject, source)
 	require.EqualValues(t, 10, promoted.start.LSN)
 	require.Equal(t, subject.Source, promoted.start.Source)

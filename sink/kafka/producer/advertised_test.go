@@ -110,7 +110,7 @@ func TestOpen_GoesOnWhereTheBrokersAreNotNamed(t *testing.T) {
 	require.True(t, asked.Load())
 }
 
-// silent is the address of a broker that takes connections and says nothing.
+// silent is the address of a broker that takes connections and sends nothing.
 func silent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

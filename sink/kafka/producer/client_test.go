@@ -17,14 +17,14 @@ import (
 
 func TestSink_TellsOfEachRequestToProduce(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(6, "orders"))
-	var arrived, told, bytes atomic.Int64
+	var arrived, reported, bytes atomic.Int64
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		arrived.Add(1)
 		return nil, nil, false
 	})
 	cfg, got := quick(c.ListenAddrs()...), newOutcomes()
 	cfg.Requested = func(n int) {
-		told.Add(1)
+		reported.Add(1)
 		bytes.Add(int64(n))
 	}
 	s := openSink(t, cfg, got.done)
@@ -37,7 +37,7 @@ func TestSink_TellsOfEachRequestToProduce(t *testing.T) {
 	}
 	require.NoError(t, s.Close(parts.Within(t, patience)))
 	require.Positive(t, arrived.Load())
-	require.Equal(t, arrived.Load(), told.Load())
+	require.Equal(t, arrived.Load(), reported.Load())
 	require.Greater(t, bytes.Load(), int64(values))
 }
 

@@ -151,8 +151,8 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 	}
 }
 
-// idleAnswers are those of a broker that answers at once and brings nothing of what it says that
-// there is.
+// idleAnswers are those of a broker that answers at once and brings nothing of what it reports
+// to be there.
 var idleAnswers = map[string]func(*kmsg.FetchResponseTopicPartition){
 	"nothing": func(p *kmsg.FetchResponseTopicPartition) {
 		p.HighWatermark,
@@ -162,13 +162,13 @@ var idleAnswers = map[string]func(*kmsg.FetchResponseTopicPartition){
 	"no leader":    func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.NotLeaderForPartition.Code },
 }
 
-// idly has a broker answer so, and counts how often it is asked.
+// idly has a broker answer so, and counts its requests.
 func idly(t *testing.T, fake *embedded.Kafka,
 	answer func(*kmsg.FetchResponseTopicPartition)) *atomic.Int64 {
-	var asked atomic.Int64
+	var requests atomic.Int64
 	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		fake.Cluster.KeepControl()
-		asked.Add(1)
+		requests.Add(1)
 		response := r.ResponseKind().(*kmsg.FetchResponse)
 		for _, of := range r.(*kmsg.FetchRequest).Topics {
 			t := kmsg.NewFetchResponseTopic()
@@ -181,10 +181,10 @@ func idly(t *testing.T, fake *embedded.Kafka,
 		}
 		return response, nil, true
 	})
-	return &asked
+	return &requests
 }
 
-// Whoever reads a topic asks such a broker now and then, and gives it up after a while.
+// A reader of a topic sends such a broker a request now and then, and gives it up after a while.
 func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
 	t.Parallel()
 	const patient = 2 * time.Second
@@ -225,12 +225,12 @@ func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
 				writer := openDeadLetters(t, broker, topic, "", nil)
 				require.NoError(t, writer.Append(t.Context(),
 					[]*sink.Message{{Topic: topic, Partition: 0, Value: []byte("x")}}))
-				asked := idly(t, fake, answer)
+				requests := idly(t, fake, answer)
 				cfg := kafka.DefaultConfig()
 				cfg.Brokers = broker.Brokers()
 				cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = patient/4, patient/2, patient
 				require.Error(t, read(t, cfg, topic))
-				require.LessOrEqual(t, asked.Load(), int64(patient/kafka.ReadPause)+5)
+				require.LessOrEqual(t, requests.Load(), int64(patient/kafka.ReadPause)+5)
 			})
 		}
 	}

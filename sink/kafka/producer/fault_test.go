@@ -68,7 +68,7 @@ func TestSink_HealsInPlace(t *testing.T) {
 	}
 }
 
-// A broker that stops may close a connection before the first answer on it. That says nothing about
+// A broker that stops may close a connection before the first answer on it. That means nothing about
 // TLS or SASL any more, and fails no record.
 func TestSink_OutlastsConnectionsThatEndBeforeTheFirstAnswer(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
@@ -277,7 +277,7 @@ func TestSink_LosesNothingWhenConnectionsAreCut(t *testing.T) {
 	requireNoGap(t, readAll(t, c, "orders", 6), n)
 }
 
-// requireNoGap wants every number, and in each partition none before a smaller one was seen there
+// requireNoGap requires every number, and in each partition none before a smaller one was seen there
 // for the first time.
 func requireNoGap(t testing.TB, records []*kgo.Record, n int) {
 	t.Helper()

@@ -109,7 +109,7 @@ func TestInspect_CountsReplicasInSync(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, report.Topics[0].ReplicationFactor)
 	require.Equal(t, []int{3, 1}, report.Topics[0].InSync)
-	require.False(t, report.Topics[0].Rights.Known, "the broker did not tell")
+	require.False(t, report.Topics[0].Rights.Known, "the broker did not report it")
 }
 
 func TestInspect_AsksARealAuthoriser(t *testing.T) {

@@ -144,7 +144,7 @@ func TestSink_DeliversInOrder(t *testing.T) {
 	require.NoError(t, s.Close(parts.Within(t, patience)))
 }
 
-// requireInOrder wants each of the numbered values exactly once, and ascending in each partition.
+// requireInOrder requires each of the numbered values exactly once, and ascending in each partition.
 func requireInOrder(t testing.TB, records []*kgo.Record, n int) {
 	t.Helper()
 	seen, last := map[int]bool{}, map[int32]int{}

@@ -52,8 +52,8 @@ func place(partitions int32, m *sink.Message) int32 {
 	return p.partition(kafkaRecord(m), m.Partition, kafka.SizeInBatch(m))
 }
 
-// The client counts the partitions, and asks the partitioner with what it has counted. Messages
-// are placed before that, with what the last question said.
+// The client counts the partitions, and calls the partitioner with what it has counted. Messages
+// are placed before that, with what the last answer had.
 func TestPartitioner_PlacesKeysInPartitionsThatWereAdded(t *testing.T) {
 	ls := &queues{topics: map[string]*topicQueues{}}
 	client := presetPartitioner{ls}.ForTopic("orders")

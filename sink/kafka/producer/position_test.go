@@ -55,7 +55,7 @@ func FuzzPosition(f *testing.F) {
 	})
 }
 
-// A broker that has just started does not have the topic yet. What it says must not be taken for a
+// A broker that has just started does not have the topic yet. Its answer must not be taken for a
 // topic without a position: the relay would publish again what is there.
 func TestReadPositions_TakesNoMissingTopicForAnEmptyOne(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, positionTopic))
@@ -74,5 +74,5 @@ func TestReadPositions_TakesNoMissingTopicForAnEmptyOne(t *testing.T) {
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic,
 		Err: kerr.UnknownTopicOrPartition, Count: 2})
 	_, err = readPositions(parts.Within(t, patience), client, positionTopic)
-	require.NoError(t, err, "it is asked for again")
+	require.NoError(t, err, "it is requested again")
 }

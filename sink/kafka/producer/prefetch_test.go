@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// Each topic is met once, and asking for one at a time is a round trip for each.
+// Each topic is met once, and a request for one at a time is a round trip for each.
 func TestPublish_MeetsManyTopicsInOneRequest(t *testing.T) {
 	const topics, batch = 1000, 250
 	names := make([]string, topics)

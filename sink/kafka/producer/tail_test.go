@@ -76,7 +76,7 @@ func session(t testing.TB, cfg kafka.Config, ms []*sink.Message) {
 	require.NoError(t, s.Close(parts.Within(t, patience)))
 }
 
-// requirePublished opens another session and compares what it says of each message with what is
+// requirePublished opens another session and compares what it reports of each message with what is
 // so.
 func requirePublished(t testing.TB, cfg kafka.Config, source sink.Source, ms []*sink.Message,
 	is func(i int) bool) {
@@ -257,7 +257,7 @@ func TestPublished_HidesNoRowThatWasRoutedElsewhereBefore(t *testing.T) {
 	var unsent []*sink.Message
 	for i := range 10 {
 		m := event("payments", us, pglogrepl.LSN(1000+100*i), 0, fmt.Sprint("k", i%3))
-		m.Partition = int32(i%3) - 1 // by key, or as the row says
+		m.Partition = int32(i%3) - 1 // by key, or as the row has it
 		unsent = append(unsent, m)
 	}
 	requirePublished(t, cfg, us, unsent, func(int) bool { return false })
@@ -304,7 +304,7 @@ func TestPublished_ReadsToTheEndOfTheLeadersLog(t *testing.T) {
 		return response, nil, true
 	})
 	go func() {
-		<-appended // the end was asked for
+		<-appended // the end was requested
 		session(t, cfg, ms[50:80])
 	}()
 	requirePublished(t, cfg, us, ms, func(i int) bool { return i < 80 })
@@ -383,7 +383,7 @@ func TestPublished_BoundsTheSearch(t *testing.T) {
 	require.False(t, there(70))
 }
 
-// debugging is the replica as which a leader is asked for the end of its log.
+// debugging is the replica as which the end of its log is requested of a leader.
 const debugging = -2
 
 func TestTail_TakesItsOwnRecords(t *testing.T) {

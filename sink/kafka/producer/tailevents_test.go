@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A set of positions with little room says of everything before until what a map says.
+// A set of positions with little room has of everything before until what a map has.
 func TestEvents_AgreeWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		place := rapid.Custom(func(t *rapid.T) position {
@@ -46,7 +46,7 @@ func TestEvents_AgreeWithAMap(t *testing.T) {
 					t.Fatalf("%v was never added", p)
 				}
 			} else if has != model[p] {
-				t.Fatalf("%v: %v, a map says %v; until %v", p, has, model[p], e.until)
+				t.Fatalf("%v: %v, a map has %v; until %v", p, has, model[p], e.until)
 			}
 		}
 		if e.blocks > e.room {

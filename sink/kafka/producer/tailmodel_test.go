@@ -92,7 +92,7 @@ type modelTopic struct {
 	keys       int // of which a row may be missing; zero: tailKeys
 
 	confirmed int     // rows that the slot does not send any more
-	next      int     // row that the session has not asked about
+	next      int     // row that the session has not looked up
 	tail      *tail   // of the session
 	tails     *tails  // of the session
 	known     int     // partitions, to the session
@@ -319,7 +319,7 @@ func TestTail_GivesUpWithTooManyKeys(t *testing.T) {
 	require.Nil(t, now.republished)
 }
 
-// What is older than the session's first message says that the search is over only where nothing
+// What is older than the session's first message ends the search only where nothing
 // newer stands before it.
 func TestTail_CountsAsOlderWhatNothingNewerStandsBefore(t *testing.T) {
 	r := &tailReader{from: position{lsn: 100}}
@@ -374,7 +374,7 @@ func TestTail_SearchesOnWhereItFindsNewerRows(t *testing.T) {
 	}
 }
 
-// A row without a key has no order: an older row with a key behind it says nothing about it.
+// A row without a key has no order: an older row with a key behind it means nothing for it.
 func TestTail_OvertakesOnlyRowsWithKeys(t *testing.T) {
 	r := &tailReader{from: position{lsn: 100}}
 	r.tail = newTail(zerolog.Nop(), "orders", 0, &tails{})

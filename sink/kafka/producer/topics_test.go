@@ -20,7 +20,7 @@ import (
 func TestPublish_SaysHowToMakeAMissingTopic(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.AllowAutoTopicCreation())
 	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
-	for range 2 { // asking must not have made it
+	for range 2 { // the lookup must not have made it
 		err := s.Publish(parts.Within(t, patience), numbered("invoices", 1))
 		require.ErrorIs(t, err, sink.ErrUnknownTopic)
 		require.ErrorContains(t, err,
@@ -53,7 +53,7 @@ func TestPublish_AdvisesAsManyReplicasAsThereAreBrokers(t *testing.T) {
 		" --replication-factor 3")
 }
 
-// requireAdvice wants what to type next to be told by itself and to stand at the end of the text.
+// requireAdvice requires what to type next by itself and at the end of the text.
 func requireAdvice(t *testing.T, err error) {
 	t.Helper()
 	var advised interface{ Advice() (wal, fix string) }
@@ -237,8 +237,8 @@ func TestInspect_FailsLikeOpen(t *testing.T) {
 	require.ErrorIs(t, err, sink.ErrUnreachable)
 }
 
-// A broker that has just started, or has lost its controller, knows less than the cluster: that is
-// no reason to give rows up.
+// A broker that has just started, or has lost its controller, may not have what the cluster has:
+// that is no reason to give rows up.
 func TestTopic_IsMissingOnlyIfAllBrokersSaySo(t *testing.T) {
 	c := parts.Cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "orders"))
 	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
@@ -248,16 +248,16 @@ func TestTopic_IsMissingOnlyIfAllBrokersSaySo(t *testing.T) {
 	require.Equal(t, "invoices", failed.Topic)
 	requireAdvice(t, failed.Err)
 
-	for _, knows := range [][]int32{nil, {0}, {1}, {2}} {
+	for _, having := range [][]int32{nil, {0}, {1}, {2}} {
 		// each remembers what it has found
 		s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
 		others := slices.DeleteFunc([]int32{0, 1, 2},
-			func(n int32) bool { return slices.Contains(knows, n) })
+			func(n int32) bool { return slices.Contains(having, n) })
 		stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: others, Topic: "orders",
 			Err: kerr.UnknownTopicOrPartition, Count: -1})
 		err := s.Topic(parts.Within(t, patience), "orders")
 		stale.Remove()
-		require.Equal(t, len(knows) == 0, errors.Is(err, sink.ErrUnknownTopic), "brokers %v know it: %v",
-			knows, err)
+		require.Equal(t, len(having) == 0, errors.Is(err, sink.ErrUnknownTopic), "brokers %v have it: %v",
+			having, err)
 	}
 }

@@ -24,7 +24,7 @@ const positionTopic = "postrider.positions"
 var someSource = sink.Source{SystemID: "7301234567890123456", Timeline: 1, Database: "shop",
 	Slot: "relay"}
 
-// bounded is a transactional sink as the contract of every sink knows it: it puts a boundary
+// bounded is a transactional sink as the contract of every sink has it: it puts a boundary
 // behind each Publish, as if it were a transaction, and reports messages when readers can see
 // them. That the broker has written them is not enough: Close may abort the transaction yet.
 type bounded struct {

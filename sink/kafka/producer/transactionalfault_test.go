@@ -95,7 +95,7 @@ func publishAll(t *testing.T, cfg kafka.Config, ms []*sink.Message, patient bool
 	}
 }
 
-// requireCommitted wants the numbered messages in order, once each, as readers of committed
+// requireCommitted requires the numbered messages in order, once each, as readers of committed
 // records see them.
 func requireCommitted(t *testing.T, c *kfake.Cluster, n int) {
 	t.Helper()
@@ -143,7 +143,7 @@ func TestTransactional_GoesOnBehindTheFirstTransactionOfATopic(t *testing.T) {
 	}
 }
 
-// Whether a commit was carried out whose answer is lost, only the next session can know.
+// Whether a commit was carried out whose answer is lost, only the next session can find out.
 func TestTransactional_LostConnectionsRepeatNothing(t *testing.T) {
 	gate := &parts.Gate{}
 	c := parts.Cluster(t, kfake.SeedTopics(3, "orders"), kfake.ListenFn(gate.Listen))

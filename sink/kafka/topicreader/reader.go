@@ -185,7 +185,7 @@ func (r *Reader) decode(ctx context.Context, topic string, offset int64,
 	if errors.Is(err, kerr.OffsetOutOfRange) { // the records there were deleted
 		start, err := r.offset(ctx, topic, p.Partition, startOfLog, consumer)
 		if err == nil && start <= offset {
-			err = fmt.Errorf("%w: partition %d begins at offset %d, and the broker says that %d is out "+
+			err = fmt.Errorf("%w: partition %d begins at offset %d, and the broker reports %d as out "+
 				"of range", sink.ErrUnreachable, p.Partition, start, offset)
 		}
 		return Fetched{Partition: p.Partition, Next: start, End: -1}, err

@@ -134,7 +134,7 @@ func TestReader_SeesWhatTransactionsLeave(t *testing.T) {
 	require.Equal(t, [][]string{{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"}}, all)
 }
 
-// The leader of a topic that was just created, or that moves, may not be the one that is asked.
+// The leader of a topic that was just created, or that moves, may not be the one that gets the request.
 func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
 	r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), true)
