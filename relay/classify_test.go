@@ -80,7 +80,7 @@ func TestBackoff_GrowsToItsCeilingAndStartsOverAfterProgress(t *testing.T) {
 	require.LessOrEqual(t, delay, 100*time.Millisecond)
 }
 
-// Nobody knows that it is back, or somebody does.
+// It is looked for again after 10 s, or as soon as its return is seen.
 func TestBackoff_LeavesAServerThatShutsDownAlone(t *testing.T) {
 	b := backoff{min: time.Millisecond, max: time.Second}
 	delay, least := b.next(reasonServerStopping, true)
@@ -88,7 +88,7 @@ func TestBackoff_LeavesAServerThatShutsDownAlone(t *testing.T) {
 	require.LessOrEqual(t, least, time.Millisecond)
 }
 
-// A failover: nobody knows when the standby is promoted, and everybody waits for it.
+// A failover: when the standby is promoted is not known, and consumers wait for it.
 func TestBackoff_LooksForADatabaseThatIsAway(t *testing.T) {
 	for range 100 {
 		b := backoff{min: time.Second, max: time.Minute, failures: 40}
@@ -104,7 +104,7 @@ func TestBackoff_AStandbyLooksOften(t *testing.T) {
 	require.LessOrEqual(t, delay, time.Second)
 }
 
-// A policy is asked about a row alone, and not about what else may go wrong with one.
+// A policy is applied to a row alone, and not to what else may go wrong with one.
 func TestCauseOf_IsThatOfARow(t *testing.T) {
 	row := func(reason string) error { return fmt.Errorf("route: %w", &router.RowError{Reason: reason}) }
 	for _, c := range []struct {

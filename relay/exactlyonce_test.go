@@ -137,7 +137,7 @@ func TestExactlyOnce_LeavesOutWhatIsStored(t *testing.T) {
 	r.stop()
 	require.NoError(t, r.end())
 
-	// A slot that has not heard of it, as after a kill.
+	// A slot that did not receive it, as after a kill.
 	x.slot = x.slot + "_old"
 	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
 	x.insert(4, 4)

@@ -36,14 +36,14 @@ func TestRecognise_ReportsWhatAFailoverLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		server   replication.Identity
 		phantoms int
-		said     string
+		logged   string
 	}{
 		"the same server":              {replication.Identity{SystemID: "7", Timeline: 2, WrittenLSN: 500}, 0, ""},
 		"all is there":                 {promotedAt(500, promoted), 0, "has everything that was read before"},
 		"the end is not there":         {promotedAt(420, promoted), 1, "consumers have messages of transactions that are not in the database any more"},
 		"more is not there":            {promotedAt(400, promoted), 4, "consumers have messages"},
 		"nothing of ours was lost":     {promotedAt(451, promoted), 0, "none of it was published"},
-		"the server cannot tell":       {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 900}, 0, "at an unknown position"},
+		"the server cannot report it":  {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 900}, 0, "at an unknown position"},
 		"it cannot, and lacks the end": {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 430}, 1, "consumers have messages"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,13 +52,13 @@ func TestRecognise_ReportsWhatAFailoverLost(t *testing.T) {
 			require.NoError(t, r.checkServer(c.server, 350))
 			require.Equal(t, c.phantoms, r.State().Phantoms.Messages)
 			require.InDelta(t, c.phantoms, testutil.ToFloat64(r.parts.Metrics.PhantomMessages), 0)
-			require.Contains(t, log.String(), c.said)
-			require.Equal(t, c.said == "", log.Len() == 0)
+			require.Contains(t, log.String(), c.logged)
+			require.Equal(t, c.logged == "", log.Len() == 0)
 
 			before := log.Len()
 			r.lastServer.LSN = 360
 			require.NoError(t, r.checkServer(c.server, 350))
-			require.Equal(t, before, log.Len(), "said again")
+			require.Equal(t, before, log.Len(), "logged again")
 			require.Equal(t, pglogrepl.LSN(350), r.lastServer.LSN, "positions of the other branch are forgotten")
 		})
 	}
@@ -69,7 +69,7 @@ func TestRecognise_RefusesAnotherHistory(t *testing.T) {
 		server replication.Identity
 		seed   pglogrepl.LSN
 		want   error
-		says   string
+		text   string
 	}{
 		"another cluster":           {replication.Identity{SystemID: "8", Timeline: 2, WrittenLSN: 900}, 420, replication.ErrIdentityChanged, "system identifier is 8, was 7"},
 		"an earlier timeline":       {replication.Identity{SystemID: "7", Timeline: 1, WrittenLSN: 900}, 420, replication.ErrIdentityChanged, "timeline is 1, was 2"},
@@ -83,7 +83,7 @@ func TestRecognise_RefusesAnotherHistory(t *testing.T) {
 			before := r.lastServer
 			err := r.checkServer(c.server, c.seed)
 			require.ErrorIs(t, err, c.want)
-			require.ErrorContains(t, err, c.says)
+			require.ErrorContains(t, err, c.text)
 			require.Equal(t, before, r.lastServer)
 			class, _ := Classify(err, false)
 			require.Equal(t, Fatal, class)

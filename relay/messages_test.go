@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// slow is a sink that acknowledges when it is asked to.
+// slow is a sink that acknowledges when acknowledge is called.
 type slow struct {
 	done sink.Done
 	has  []*sink.Message

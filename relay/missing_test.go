@@ -21,7 +21,7 @@ func (x *setup) mistyped(key, payload string) {
 	x.exec(`INSERT INTO outbox VALUES (7, 'Typo', $1, $2)`, key, payload)
 }
 
-// A row wants a topic that is not there, and is given up by hand while the relay runs: nobody waits for the topic any more.
+// A row needs a topic that is not there, and is given up by hand while the relay runs: nobody waits for the topic any more.
 func TestMissing_NoTopicIsAwaitedWhoseRowTheSlotDoesNotSend(t *testing.T) {
 	x := newSetup(t)
 	x.cfg.BackoffMin, x.cfg.BackoffMax = 100*time.Millisecond, 200*time.Millisecond
@@ -41,7 +41,7 @@ func TestMissing_NoTopicIsAwaitedWhoseRowTheSlotDoesNotSend(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2"}, x.payloads())
 }
 
-// Each session says which row wants the topic, not only the one that read it, and which policy would let the relay go on.
+// Each session reports which row needs the topic, not only the one that read it, and which policy would let the relay go on.
 func TestMissing_EachSessionNamesTheRowAndThePolicy(t *testing.T) {
 	x := newSetup(t)
 	x.broker.Topics("outbox.event.Order")
@@ -108,7 +108,7 @@ func TestMissing_FollowsThePolicyOnceTheTopicIsMissingForLongEnough(t *testing.T
 	}
 }
 
-// unsure is a sink of a cluster that says now and then that a topic is missing, and now and then nothing.
+// unsure is a sink of a cluster that reports now and then that a topic is missing, and now and then nothing.
 type unsure struct {
 	sink.Sink
 	asked *atomic.Int64
@@ -121,7 +121,7 @@ func (u unsure) Topic(ctx context.Context, topic string) error {
 	return u.Sink.Topic(ctx, topic)
 }
 
-// A cluster that is away, or whose brokers do not agree, has not said that a topic is missing.
+// A cluster that is away, or whose brokers do not agree, has not reported that a topic is missing.
 func TestMissing_NoRowIsGivenUpWhileTheClusterIsNotSure(t *testing.T) {
 	t.Parallel()
 	x := newSetup(t)
@@ -149,7 +149,7 @@ func asAll(err error, halt **relay.HaltError, message **sink.MessageError) bool 
 	return errors.As(err, halt) && errors.As(err, message)
 }
 
-// What the sink has taken of a transaction that it was never told to be whole is committed by nobody: to wait for that would be in vain.
+// What the sink has taken of a transaction without ever getting its boundary is committed by nobody: to wait for that would be in vain.
 func TestExactlyOnce_ASessionThatEndsDoesNotWaitForWhatNobodyCommits(t *testing.T) {
 	x := newSetup(t)
 	x.exactlyOnce(&ledger{})

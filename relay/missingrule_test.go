@@ -39,7 +39,7 @@ func TestMissing_CountsOnlyTimeOverWhichEachAnswerIsThatTheTopicIsMissing(t *tes
 		"away in between": {{beat, errMissing, false}, {beat, errMissing, false}, {beat, errMissing, false}, {beat, errAway, false}, {beat, errMissing, false}},
 		"refused in between": {{beat, errMissing, false}, {beat, errMissing, false}, {beat, errMissing, false},
 			{beat, sink.ErrPermission, false}, {beat, errMissing, false}},
-		"not asked for long":    {{beat, errMissing, false}, {10 * time.Minute, errMissing, false}, {beat, errMissing, false}},
+		"no request for long":   {{beat, errMissing, false}, {10 * time.Minute, errMissing, false}, {beat, errMissing, false}},
 		"settled, and away":     {{beat, errMissing, false}, {time.Minute, errMissing, false}, {time.Minute, errMissing, true}, {beat, errAway, false}, {beat, errMissing, true}},
 		"settled, and there":    {{beat, errMissing, false}, {time.Minute, errMissing, false}, {time.Minute, errMissing, true}, {beat, nil, false}, {beat, errMissing, false}},
 		"settled, and hours on": {{beat, errMissing, false}, {time.Minute, errMissing, false}, {time.Minute, errMissing, true}, {5 * time.Hour, errMissing, true}},
@@ -71,7 +71,7 @@ func TestMissing_RemembersABoundedNumberOfTopics(t *testing.T) {
 	require.Contains(t, m.topics, fmt.Sprintf("typo %d", 10*missingTopics-1))
 }
 
-// A session that ended for another reason says nothing of the topic; one that was not the cluster's turn says nothing against it.
+// A session that ended for another reason is no report about the topic; one that was not the cluster's turn is none against it.
 func TestMissing_AnotherFailureBeginsTheTimeAnew(t *testing.T) {
 	m, now := clock(deadletter.DeadLetter, time.Minute), time.Now()
 	m.judge("typo", errMissing, now)

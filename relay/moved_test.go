@@ -14,7 +14,7 @@ import (
 
 const makeAnew = `SELECT pg_drop_replication_slot($1), pg_logical_emit_message(false, 'x', 'y'), pg_create_logical_replication_slot($1, 'pgoutput')`
 
-// moved has the relay ask about a slot that is further than it is, and answers that rows are lost.
+// moved has Parts.Server.Moved report that rows are lost, and counts its calls.
 func (x *setup) moved() (asked *atomic.Int64) {
 	asked = new(atomic.Int64)
 	x.parts.Server.Moved = func(_ context.Context, m relay.Move) error {

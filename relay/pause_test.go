@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// pause asks for a pause without a limit.
+// pause requests a pause without a limit.
 func (r *running) pause() relay.Pause {
 	r.x.t.Helper()
 	p, err := r.Pause("", time.Time{})
@@ -22,7 +22,7 @@ func (r *running) pause() relay.Pause {
 	return p
 }
 
-// paused asks for a pause and waits until nobody streams from the slot.
+// paused requests a pause and waits until nobody streams from the slot.
 func (r *running) paused() {
 	r.x.t.Helper()
 	r.pause()
@@ -30,7 +30,7 @@ func (r *running) paused() {
 	require.Eventually(r.x.t, func() bool { return !r.x.held() }, patience, time.Millisecond)
 }
 
-// held tells whether somebody streams from the slot.
+// held reports whether somebody streams from the slot.
 func (x *setup) held() (active bool) {
 	x.t.Helper()
 	require.NoError(x.t, x.conn.QueryRow(x.ctx, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, x.slot).Scan(&active))
@@ -82,7 +82,7 @@ func TestPause_AgainAndAgainUnderLoad(t *testing.T) {
 	x := newSetup(t)
 	r := x.run()
 	r.waitPhase(relay.Streaming)
-	writer := *x // a connection of its own: the test asks for the slot meanwhile
+	writer := *x // a connection of its own: the test reads the slot meanwhile
 	writer.conn = x.db.Connect(t)
 	const transactions, rows, pauses = 600, 5, 25
 	written := make(chan error, 1)
@@ -137,7 +137,7 @@ func TestPause_EndsWhenItsTimeIsOver(t *testing.T) {
 	r.waitPhase(relay.Streaming)
 	_, err := r.Pause("", time.Now().Add(50*time.Millisecond))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return r.State().Sessions == 2 }, patience, time.Millisecond, "another session, asked for by nobody")
+	require.Eventually(t, func() bool { return r.State().Sessions == 2 }, patience, time.Millisecond, "another session, requested by nobody")
 	require.Zero(t, r.State().Paused)
 	r.stop()
 	require.NoError(t, r.end())

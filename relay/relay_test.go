@@ -40,7 +40,7 @@ type setup struct {
 	cfg    relay.Config
 	parts  relay.Parts
 	pg     *pgconn.Config
-	last   relay.Move // that the relay asked about
+	last   relay.Move // that the relay passed to Moved
 
 	replication replication.Config
 	router      router.Options
@@ -96,7 +96,7 @@ func (x *setup) exec(sql string, args ...any) {
 }
 
 // insert commits rows first to last, in one transaction, and returns a position behind them and before its commit: between the commit and a look
-// at the server's position others may write WAL, as the background writer does, which a relay that halts or stops need not have heard of.
+// at the server's position others may write WAL, as the background writer does, which a relay that halts or stops need not have received.
 func (x *setup) insert(first, last int) (written pglogrepl.LSN) {
 	x.t.Helper()
 	return x.lsn(`WITH written AS (INSERT INTO outbox SELECT n, 'Order', 'key', 'event ' || n FROM generate_series($1::int, $2::int) n RETURNING 1)
@@ -261,7 +261,7 @@ func TestRelay_ALongDrainIsProgress(t *testing.T) {
 	require.NoError(t, r.end())
 }
 
-// A broker that hangs is asked for a new topic for up to four times read_timeout, two minutes.
+// A broker that hangs gets requests for a new topic for up to four times read_timeout, two minutes.
 func TestRelay_ASinkThatWaitsIsProgress(t *testing.T) {
 	t.Parallel()
 	x := newSetup(t)

@@ -20,7 +20,7 @@ func behind(stored sink.Position, seed pglogrepl.LSN) *session {
 	return s
 }
 
-// one takes a transaction through the session, and tells whether its row was left out.
+// one takes a transaction through the session, and reports whether its row was left out.
 func (s *session) one(begin, end pglogrepl.LSN, xid uint32, at time.Time) (left bool, err error) {
 	if err := s.begin(&replication.Event{Kind: replication.Begin, LSN: begin, XID: xid, Time: at}); err != nil {
 		return false, err
@@ -134,7 +134,7 @@ func TestExactlyOnce_ATransactionWithoutMessagesNeedsNoBoundary(t *testing.T) {
 	require.EqualValues(t, 100, s.window.ackedLSN(), "not visible yet")
 	s.window.visible(110, func(time.Time) {})
 
-	s.boundary.pending = false // the sink knows of it
+	s.boundary.pending = false // the sink has it
 	require.NoError(t, s.begin(&replication.Event{Kind: replication.Begin, LSN: 113, XID: 2, Time: anyTime}))
 	require.NoError(t, s.commit(&replication.Event{Kind: replication.Commit, LSN: 120, XID: 2, Time: anyTime}))
 	require.False(t, s.boundary.pending)

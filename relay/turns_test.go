@@ -83,7 +83,7 @@ func TestTurns_NoErrorMakesTheRelaySpin(t *testing.T) {
 					most := 130 // 15 s at most, evenly drawn: 80 and some
 					switch {
 					case rule.reason == reasonSlotInUse:
-						most = 1200 // nothing tells it when the slot is free
+						most = 1200 // nothing reports when the slot is free
 					case databaseAway[rule.reason]:
 						most = 350 // 5 s at most
 					}

@@ -263,7 +263,7 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				}
 				w.visible(end, func(time.Time) { got++ })
 				if got != want {
-					t.Fatalf("%d transactions became visible, the model says %d", got, want)
+					t.Fatalf("%d transactions became visible, in the model %d", got, want)
 				}
 			},
 			"idle": func(t *rapid.T) {
@@ -294,7 +294,7 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				acked := w.ackedLSN()
 				if want := model.acked(); acked != want {
-					t.Fatalf("acked %s, the model says %s", acked, want)
+					t.Fatalf("acked %s, in the model %s", acked, want)
 				}
 				if acked < before {
 					t.Fatalf("acked went back from %s to %s", before, acked)
@@ -302,7 +302,7 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				before = acked
 				messages, bytes, _ := w.inFlight()
 				if wantMessages, wantBytes := model.load(); messages != wantMessages || bytes != wantBytes {
-					t.Fatalf("in flight %d messages of %d bytes, the model says %d of %d", messages, bytes, wantMessages, wantBytes)
+					t.Fatalf("in flight %d messages of %d bytes, in the model %d of %d", messages, bytes, wantMessages, wantBytes)
 				}
 				if messages > maxMessages+1 || w.unacknowledged() > maxMessages || bytes > maxBytes && w.unacknowledged() > 1 {
 					t.Fatalf("in flight %d messages, of which %d are not acknowledged, of %d bytes", messages, w.unacknowledged(), bytes)
@@ -361,7 +361,7 @@ func TestWindow_HeldTransactionWaitsUntilItIsVisible(t *testing.T) {
 	require.Len(t, seen, 1)
 	w.commit(300, true)
 	w.visible(300, see)
-	require.Equal(t, pglogrepl.LSN(250), w.ackedLSN(), "visible is not written: the sink has said it too early")
+	require.Equal(t, pglogrepl.LSN(250), w.ackedLSN(), "visible is not written: the sink has reported it too early")
 	w.done(second, 10)
 	require.Equal(t, pglogrepl.LSN(300), w.ackedLSN())
 	require.Len(t, seen, 2)

@@ -90,7 +90,7 @@ func TestExactlyOnce_KnowsTheStoredTransactionWhateverIsReadNow(t *testing.T) {
 	}
 }
 
-// Another publication may leave out the stored transaction. Then nothing is confirmed, and the relay says which one shows it.
+// Another publication may leave out the stored transaction. Then nothing is confirmed, and the relay reports which one shows it.
 func TestExactlyOnce_NamesThePublicationThatShowsTheStoredTransaction(t *testing.T) {
 	x := newSetup(t)
 	l := &ledger{}

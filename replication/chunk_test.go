@@ -94,7 +94,7 @@ func streamOn(t *testing.T, c net.Conn) *Stream {
 	return s
 }
 
-// A read also ends when a status is due, and that says nothing about how much is to come.
+// A read also ends when a status is due, and that means nothing for how much is to come.
 func TestStream_KeepsItsChunksWhileItReadsBetweenStatuses(t *testing.T) {
 	c, server := net.Pipe()
 	t.Cleanup(func() { _ = c.Close(); _ = server.Close() })

@@ -164,7 +164,7 @@ func TestDecoder_UpdatesCarryTheKeyThatWas(t *testing.T) {
 	for i, want := range []struct{ old, values []string }{
 		{nil, []string{"a", "{}"}},
 		{[]string{"a", ""}, []string{"b", "__debezium_unavailable_value"}},
-		{[]string{"b", "long"}, []string{"c", "long"}}, // the whole old row knows what the new one left out
+		{[]string{"b", "long"}, []string{"c", "long"}}, // the whole old row has what the new one left out
 	} {
 		e := events[i+1]
 		require.Equal(t, Update, e.Kind)

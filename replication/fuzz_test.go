@@ -225,7 +225,7 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// FuzzStatus holds what status.go says of its positions against any watermark, any server and any clock.
+// FuzzStatus holds what status.go promises of its positions against any watermark, any server and any clock.
 func FuzzStatus(f *testing.F) {
 	f.Add(uint64(5), []byte{0, 9, 1, 200, 2, 1, 3, 0})
 	f.Add(uint64(1<<63), []byte{1, 255, 0, 255, 2, 2})
@@ -236,9 +236,9 @@ func FuzzStatus(f *testing.F) {
 		var acked, lastWrite pglogrepl.LSN
 		for r := script(steps); len(r) > 0; {
 			switch r.byte() % 4 {
-			case 0: // the server sent something, or says it did
+			case 0: // the server sent something, or claims it did
 				p.received = max(p.received, pglogrepl.LSN(r.uint64()))
-			case 1: // the caller says anything at all
+			case 1: // the caller acknowledges anything at all
 				acked = pglogrepl.LSN(r.uint64())
 			case 2:
 				s.replyRequested()

@@ -22,7 +22,7 @@ type sent struct {
 	end pglogrepl.LSN // of a Commit
 }
 
-// peek returns what the slot would send, as the server's own function says.
+// peek returns what the slot would send, as the server's own function returns it.
 func (x *table) peek() (messages []sent) {
 	x.t.Helper()
 	rows, err := x.conn.Query(x.t.Context(), `SELECT lsn::text, xid::text::bigint, data FROM pg_logical_slot_peek_binary_changes(
@@ -177,7 +177,7 @@ func TestFindHandover_TakesLogicalMessagesIntoAccount(t *testing.T) {
 	require.Equal(t, 1, got.Published)
 	require.Equal(t, m[0].lsn, got.LSN)
 
-	got, err = x.handover(after(m[1], 3)) // of which the count says nothing
+	got, err = x.handover(after(m[1], 3)) // which the count leaves out
 	require.NoError(t, err)
 	require.Equal(t, replication.Handover{Confirmed: x.confirmed(), LSN: m[0].lsn, Published: 1, Again: 1}, got)
 

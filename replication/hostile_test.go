@@ -21,13 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hostile is a server that is not to be trusted: it begins like a walsender, and goes on as a test says.
+// hostile is a server that is not to be trusted: it begins like a walsender, and goes on as a test has it.
 type hostile struct {
 	greet    func(net.Conn)                   // instead of everything else
 	identify func(*pgproto3.Backend)          // instead of the answer to IDENTIFY_SYSTEM
 	slot     func(*pgproto3.Backend)          // instead of the answer about the slot
 	stream   func(net.Conn)                   // what follows START_REPLICATION
-	status   func(write, flush pglogrepl.LSN) // is told of each status that comes
+	status   func(write, flush pglogrepl.LSN) // receives each status that comes
 }
 
 const hostileSeed = pglogrepl.LSN(0x1000)
@@ -263,7 +263,7 @@ func TestStream_AHostileServerNeitherCrashesNorFillsIt(t *testing.T) {
 		"transactions with nothing in them, without end": {stream: forever(func(i uint64) []byte {
 			return append(copyData(0, beginMessage(pglogrepl.LSN(i), commitTime, 1)), copyData(0, commitMessage(pglogrepl.LSN(i), pglogrepl.LSN(i)))...)
 		})},
-		"keepalives that want an answer, without end": {stream: forever(func(i uint64) []byte { return keepalive(pglogrepl.LSN(i), 1) })},
+		"keepalives that request an answer, without end": {stream: forever(func(i uint64) []byte { return keepalive(pglogrepl.LSN(i), 1) })},
 		"rows of nothing, in one transaction without end": {stream: func(c net.Conn) {
 			_, _ = c.Write(copyData(0x1100, beginMessage(0x1200, commitTime, 1)))
 			_, _ = c.Write(copyData(0, relationMessage(1, "public", "outbox", many...)))
@@ -363,14 +363,14 @@ func TestStream_ConfirmsNothingBeyondWhatTheServerHasSent(t *testing.T) {
 						select {
 						case <-answered:
 						case <-time.After(20 * time.Second):
-							t.Error("a keepalive that asks for an answer got none")
+							t.Error("a keepalive that requests an answer got none")
 						}
 					}
 				case 1:
 					_, _ = c.Write(append(copyData(at-5, beginMessage(at-5, commitTime, 1)), append(
 						copyData(0, relationMessage(1, "public", "outbox", "id")), append(
 							copyData(at-5, insertMessage(1, "a")), copyData(at, commitMessage(at-5, at))...)...)...))
-				case 2: // the position of a keepalive in a transaction says nothing
+				case 2: // the position of a keepalive in a transaction means nothing
 					_, _ = c.Write(append(copyData(at+1, beginMessage(at+7, commitTime, 1)), append(keepalive(at+1_000_000, 1),
 						copyData(at, commitMessage(at-15, at-15))...)...))
 				}

@@ -242,7 +242,7 @@ func TestLowWaterConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// While the walsender finds its socket full, what it says leaves in large pieces.
+// While the walsender finds its socket full, what it sends leaves in large pieces.
 func TestLowWaterConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	c, other := pair(t)
 	size := func() (n int) {
@@ -337,7 +337,7 @@ func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 	require.False(t, s.last.onlyKeepalives)
 	ended := make(chan error, 1)
 	go func() { ended <- s.read(t.Context(), t.Context()) }() // ends with what comes below
-	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "a transaction has begun: what comes next is told at once")
+	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "a transaction has begun: what comes next is reported at once")
 	_, err := other.Write([]byte{'d'})
 	require.NoError(t, err)
 	require.NoError(t, <-ended)

@@ -44,12 +44,12 @@ func TestSchedule(t *testing.T) {
 	t.Run("a moved watermark goes out soon", func(t *testing.T) {
 		require.Equal(t, t0.Add(confirmDelay), fresh().due(true))
 	})
-	t.Run("a reply that is asked for goes out at once", func(t *testing.T) {
+	t.Run("a reply that is requested goes out at once", func(t *testing.T) {
 		s := fresh()
 		s.replyRequested()
 		require.Equal(t, t0, s.due(false))
 	})
-	t.Run("a server that asks again without news is not answered in a busy loop", func(t *testing.T) {
+	t.Run("a server that requests again without news is not answered in a busy loop", func(t *testing.T) {
 		s := fresh()
 		s.replyRequested()
 		s.sent(t0)
@@ -65,7 +65,7 @@ func TestSchedule(t *testing.T) {
 		late := t0.Add(4990 * time.Millisecond)
 		require.Equal(t, t0.Add(5*time.Second), fresh().wake(late, false, true))
 	})
-	t.Run("only a server that stops asks this often", func(t *testing.T) {
+	t.Run("only a server that stops requests this often", func(t *testing.T) {
 		s := fresh()
 		for range stoppingRequests {
 			require.False(t, s.serverStopping())

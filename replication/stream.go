@@ -17,7 +17,7 @@ import (
 )
 
 // Stream is one connection that replicates one slot. Open it, Run it once, then Finish or Abandon
-// it. Methods are for one goroutine at a time, unless they say otherwise.
+// it. Methods are for one goroutine at a time, unless their comment says otherwise.
 type Stream struct {
 	conn      *pgconn.PgConn
 	wire      *wire

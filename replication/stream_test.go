@@ -78,7 +78,7 @@ func (x *table) open() *replication.Stream {
 	return s
 }
 
-// reading is a stream in Run. Its watermark is what the test says.
+// reading is a stream in Run. Its watermark is what the test sets.
 type reading struct {
 	x      *table
 	stream *replication.Stream

@@ -122,7 +122,7 @@ func (s *shape) oneOf(configured, key, ours, debeziums string) *connect.Column {
 	return s.fail(both(), key, "set router."+key+" to the column that is meant", "does not exist")
 }
 
-// usable requires a type of a column that was found; no says what the column is not.
+// usable requires a type of a column that was found; no is what the column is not.
 func (s *shape) usable(c *connect.Column, key string, ok func(*connect.Column) bool, hint,
 	no string) *connect.Column {
 	if s.err != nil || c == nil || ok(c) {

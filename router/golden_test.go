@@ -16,7 +16,7 @@ import (
 )
 
 // testdata/rows.json holds records of Debezium beside the rows they came from, as the server sends them: the columns with type OID,
-// modifier and key flag, what the catalogue says about the table, and the values in text form. The whole way through
+// modifier and key flag, what the catalog has about the table, and the values in text form. The whole way through
 // PostgreSQL and a broker is the conformance suite's; here the mapping alone is checked, without either.
 type goldenFile struct {
 	Relations []struct {

@@ -40,7 +40,7 @@ func TestRoute_HandsOnTheTraceWithANewSpan(t *testing.T) {
 		"a trace of zeros":        {"traceparent=00-00000000000000000000000000000000-00f067aa0ba902b7-01", false, "^00-[0-9a-f]{32}" + span + "01$", ""},
 		"empty":                   {"", false, "^00-[0-9a-f]{32}" + span + "01$", ""},
 		"NULL":                    {nil, false, "", ""},
-		"NULL, and all are asked": {nil, true, "^00-[0-9a-f]{32}" + span + "01$", ""},
+		"NULL, and all are meant": {nil, true, "^00-[0-9a-f]{32}" + span + "01$", ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			m, err := newRouter(t, DefaultFormat(), func(cfg *Config) { cfg.TracingHeaders, cfg.TracingContextOnly = true, !c.all }).
@@ -106,9 +106,9 @@ func TestRoute_PublishesARowWhosePrimaryKeyChanged(t *testing.T) {
 }
 
 func TestRoute_DropsOtherUpdatesAndTellsOnce(t *testing.T) {
-	told := 0
+	calls := 0
 	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Updated: func(table, behavior string) {
-		told++
+		calls++
 		require.Equal(t, "public.outbox warn", table+" "+behavior)
 	}})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestRoute_DropsOtherUpdatesAndTellsOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, m)
 	}
-	require.Equal(t, 1, told)
+	require.Equal(t, 1, calls)
 }
 
 func TestRoute_StopsAtAnUpdateIfThatIsFatal(t *testing.T) {

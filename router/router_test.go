@@ -143,5 +143,5 @@ func TestRouter_ForgetsForeignTablesAndNoOutbox(t *testing.T) {
 		require.Nil(t, m)
 		require.LessOrEqual(t, len(r.plans), maxForeign+1)
 	}
-	require.Equal(t, 1, asked, "the outbox is asked about once")
+	require.Equal(t, 1, asked, "the outbox is looked up once")
 }

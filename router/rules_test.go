@@ -102,7 +102,7 @@ func TestRoute_ChoosesTheRuleSetOfTheTable(t *testing.T) {
 			require.Equal(t, tt.header, m.Headers[0].Key)
 		}
 	}
-	require.Equal(t, 4, homes, "asked once about each relation")
+	require.Equal(t, 4, homes, "called once for each relation")
 	for _, other := range []*replication.Event{insert(5, "other", "x"), insert(6, "another", "x"), {Kind: replication.Message, Prefix: "u"}} {
 		for range 2 {
 			m, err := r.Route(other)

@@ -158,7 +158,7 @@ func TestCheck_AsksForAChoiceOrNamesWhatIsThere(t *testing.T) {
 			require.NotEmpty(t, shape.Hint)
 			require.Contains(t, shape.Hint, c.hint)
 			_, err = r.Route(insert(c.rel, "x"))
-			require.ErrorAs(t, err, &shape, "a row tells the same")
+			require.ErrorAs(t, err, &shape, "a row reports the same")
 		})
 	}
 }

@@ -239,7 +239,7 @@ type MessageError struct {
 	Topic  string
 	Origin Origin
 	// Untaken: Publish has refused the message before anything of it was sent. Those
-	// before it were taken, and the sink goes on with those behind it if the caller wants that.
+	// before it were taken, and the sink takes those behind it if the caller publishes them.
 	Untaken bool
 	Err     error
 }

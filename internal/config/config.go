@@ -109,7 +109,7 @@ func (c Config) Rule(table string) (router.Config, bool) {
 }
 
 // OwnTopics are the topics of the relay itself. No event is published to one of them, whatever its
-// row asks for: a forged position would make the relay leave out rows.
+// row requests: a forged position would make the relay leave out rows.
 func (c Config) OwnTopics() []string {
 	own := []string{c.DeadLetter.Topic, c.Relay.PositionTopic, c.Snapshot.Topic}
 	return slices.DeleteFunc(own, func(topic string) bool { return topic == "" })

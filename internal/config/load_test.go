@@ -422,7 +422,7 @@ func TestLoad_FindsTheFile(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	l, err := Load(Source{})
-	require.NoError(t, err, "the environment may say it all")
+	require.NoError(t, err, "the environment may have it all")
 	require.Empty(t, l.Path)
 
 	other := filepath.Join(dir, "other.toml")

@@ -80,7 +80,7 @@ func (c Config) validateHeartbeat() error {
 	return nil
 }
 
-// validatePositions checks that the sink and the messages support what [relay] asks for.
+// validatePositions checks that the sink and the messages support what [relay] requires.
 func (c Config) validatePositions() error {
 	if c.Relay.PositionTopic == c.Snapshot.Topic {
 		return fmt.Errorf("relay.position_topic and snapshot.topic are both %q: name two topics",

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mappedTo says in a word or two where the properties go that have code of their own; what a table
+// mappedTo has in a word or two where the properties go that have code of their own; what a table
 // of the package has is taken from there.
 var mappedTo = map[string]string{
 	"connector.class": "must be PostgresConnector",
@@ -25,7 +25,7 @@ var mappedTo = map[string]string{
 	"header.converter": "`format.headers`",
 	"topic.prefix":     "`router.topic.prefix`; --topic-prefix or postrider if it is missing",
 	"exactly.once.support": "required: `relay.exactly_once`; requested: not " +
-		"needed, as far as the file tells",
+		"needed, as far as the file shows",
 	"database.server.name": "`router.topic.prefix`, if there is no topic.prefix",
 	"database.hostname":    "`postgres.url`",
 	"database.port":        "`postgres.url`",

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// javablocks.txt has Unicode's blocks as Java 17 knows them: first and last character, then the
+// javablocks.txt has Unicode's blocks as Java 17 has them: first and last character, then the
 // names that it takes.
 //
 //go:embed javablocks.txt

@@ -23,7 +23,7 @@ func routeWith(t *testing.T, pattern, replacementText, value string) string {
 	return out
 }
 
-// What the expected column says was taken from the Java platform's documentation and from the recorded cases.
+// What is in the expected column was taken from the Java platform's documentation and from the recorded cases.
 func TestJavaPattern_MatchesAllThenReplacesTheFirstFind(t *testing.T) {
 	for _, c := range []struct{ pattern, replacement, value, want string }{
 		{`(?<routedByValue>.*)`, `outbox.event.${routedByValue}`, "User", "outbox.event.User"},

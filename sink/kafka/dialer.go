@@ -97,7 +97,7 @@ func (d *Dialer) Cut(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c := range d.open {
-		_ = c.wire.Close() // not through TLS, which would try to say goodbye
+		_ = c.wire.Close() // not through TLS, which would try to send a close_notify
 	}
 	clear(d.open)
 }

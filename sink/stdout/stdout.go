@@ -40,7 +40,7 @@ func Open(w io.Writer) sink.Open {
 func (s *Sink) Topic(context.Context, string) error { return nil }
 
 // Publish prints the messages and reports them before it returns. A writer that blocks makes it
-// block, whatever ctx says.
+// block, also after ctx has ended.
 func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
