@@ -38,6 +38,7 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 		return err
 	}
 	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation,
+		// good for as long as the bytes of the event: until its message is delivered
 		EventID: connect.Alias(values[p.id.Index])}
 	return nil
 }
