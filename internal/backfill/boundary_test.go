@@ -1,4 +1,4 @@
-package backfill_test
+package backfill
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/test/parts/testdb"
 
 	"github.com/jackc/pgx/v5"
@@ -25,7 +24,7 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 		ctx := t.Context()
 		p.Outbox()
 		p.Exec(`CREATE TABLE other (id int)`)
-		table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+		table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 		require.NoError(t, err)
 
 		conn := p.Rows()
@@ -38,7 +37,7 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 		defer got.e.Close()
 
 		began := make(chan error, 1)
-		go func() { began <- got.e.Begin(ctx, conn) }()
+		go func() { began <- got.e.begin(ctx, conn) }()
 		p.looksAgain(conn, "pg_current_snapshot", began) // the snapshot is not given out while one of its transactions is in the WAL alone
 		finish()
 		require.NoError(t, <-began)
@@ -46,7 +45,7 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 		require.Contains(t, ids, strconv.Itoa(written))
 
 		now := p.Rows()
-		end, err := backfill.BeginNow(ctx, now)
+		end, err := beginNow(ctx, now)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
@@ -55,9 +54,9 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 	})
 }
 
-// created is what CreateExported returned.
+// created is what createExported returned.
 type created struct {
-	e   *backfill.Exported
+	e   *exportedSlot
 	err error
 }
 
@@ -69,7 +68,7 @@ func (p *place) createsBeside() (creating <-chan created, last *pgx.Conn) {
 	first, last := p.Open(`INSERT INTO other VALUES (1)`), parts.Connect(p.T, p.DSN)
 	asks, result := p.Rows(), make(chan created, 1)
 	go func() { // ends with the transactions, or with the test
-		e, err := backfill.CreateExported(ctx, p.Postgres, asks, p.Config())
+		e, err := createExported(ctx, p.Postgres, asks, p.Config())
 		result <- created{e, err}
 	}()
 	waits := `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1)`

@@ -1,11 +1,10 @@
-package backfill_test
+package backfill
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts/testdb"
 )
@@ -21,16 +20,16 @@ func TestRows_CallNoCastOfATypesOwner(t *testing.T) {
 		p.Exec(`CREATE TABLE outbox (id kind PRIMARY KEY, payload kind NOT NULL)`)
 		p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 		p.Exec(`INSERT INTO outbox VALUES ('a', 'b'), ('b', 'a')`)
-		table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id", OrderBy: "payload"})
+		table, err := p.describe("public.outbox", KeyColumns{ID: "id", OrderBy: "payload"})
 		require.NoError(t, err)
 		conn := p.Rows()
-		_, err = backfill.BeginNow(t.Context(), conn)
+		_, err = beginNow(t.Context(), conn)
 		require.NoError(t, err)
 		ids, at := read(t, conn, table, nil, 1)
 		require.Equal(t, []string{"b"}, ids)
 		ids, _ = read(t, conn, table, at, -1)
 		require.Equal(t, []string{"a"}, ids)
-		ids, _ = read(t, conn, table.Select(backfill.Selection{IDs: []string{"a"}}), nil, -1)
+		ids, _ = read(t, conn, table.selectRows(Selection{IDs: []string{"a"}}), nil, -1)
 		require.Equal(t, []string{"a"}, ids)
 		var called bool
 		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT is_called FROM calls`).Scan(&called))

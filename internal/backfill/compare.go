@@ -39,7 +39,7 @@ func (r *Recovery) compare(ctx context.Context) error {
 		r.report.Tables = append(r.report.Tables, TableReport{Table: t.Name})
 	}
 	topics := map[string]bool{}
-	parked := map[Digest]struct{}{} // rows of parked keys, without dead letters
+	parked := map[digest]struct{}{} // rows of parked keys, without dead letters
 	err := r.rows(ctx, func(t int, row routed) error {
 		report := &r.report.Tables[t]
 		report.Rows++
@@ -55,7 +55,7 @@ func (r *Recovery) compare(ctx context.Context) error {
 			report.NoMessage++
 		default:
 			topics[row.message.Topic] = true
-			sum := Fingerprint(row.message)
+			sum := fingerprint(row.message)
 			r.candidates.add(sum)
 			if r.parts.Parked != nil && !r.dead(row) && r.parts.Parked(row.message) {
 				parked[sum] = struct{}{}
@@ -89,7 +89,7 @@ func (r *Recovery) find(ctx context.Context, topic string) error {
 	var err error
 	report.Whole, err = r.topics.Read(ctx, topic, since, func(m *sink.Message) {
 		report.Records++
-		r.candidates.mark(Fingerprint(m))
+		r.candidates.mark(fingerprint(m))
 	})
 	r.report.Topics = append(r.report.Topics, report)
 	return err
@@ -104,7 +104,7 @@ func (r *Recovery) pass(ctx context.Context, p *publisher) error {
 		switch {
 		case row.refusal != nil, row.message == nil:
 			return nil
-		case r.candidates.unmark(Fingerprint(row.message)):
+		case r.candidates.unmark(fingerprint(row.message)):
 			report.Delivered++
 			return nil
 		case r.dead(row):

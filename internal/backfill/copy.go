@@ -21,7 +21,7 @@ type Copy struct {
 	*source
 	metrics *metrics.Set
 	store   Store
-	record  *Record
+	record  *record
 	resumed bool
 
 	published *fingerprints              // messages in the topics, if resumed
@@ -115,7 +115,7 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 			return err
 		}
 	}
-	c.record.Phase = Complete
+	c.record.Phase = phaseComplete
 	if err := c.record.save(ctx, c.store); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 	c.progress = progress{started: time.Now(), logged: time.Now(), reporter: report, log: c.Log}
 	for _, t := range c.tables {
-		n, err := t.EstimateRows(ctx, c.conn)
+		n, err := t.estimateRows(ctx, c.conn)
 		if err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func (c *Copy) catchUp(ctx context.Context) error {
 		if c.byCommitTime() {
 			from = offsets.First
 		}
-		err := c.store.Read(ctx, topic, from, func(m *sink.Message) { c.published.add(Fingerprint(m)) })
+		err := c.store.Read(ctx, topic, from, func(m *sink.Message) { c.published.add(fingerprint(m)) })
 		if err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ type tableChunk struct {
 }
 
 // read reads rows up to the limits of a chunk. An error is about the row after the chunk.
-func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows,
+func (c *Copy) read(ctx context.Context, entry *tableProgress, rows *Rows,
 	to *router.Router) (ch tableChunk, err error) {
 	for !ch.full(c.Limits) && ch.rows < int64(10*c.Limits.Messages) {
 		number := entry.Rows + ch.rows
@@ -263,7 +263,7 @@ func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows,
 				row.refusal)
 		}
 		m := row.message
-		published := m != nil && c.published.unmarked() > 0 && c.published.mark(Fingerprint(m))
+		published := m != nil && c.published.unmarked() > 0 && c.published.mark(fingerprint(m))
 		if m != nil && !published && c.parks(m) {
 			return ch, &ParkedError{Table: entry.Name, Row: number, Topic: m.Topic}
 		}

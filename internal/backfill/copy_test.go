@@ -25,8 +25,8 @@ func TestCopy_PublishesEachRowOnceBeforeTheSlotIsStreamed(t *testing.T) {
 	x.insert(1, 10)
 	x.watch()
 	c := x.begun()
-	require.Equal(t, Creating, x.store.saved[0].Phase)
-	require.Equal(t, Copying, x.store.record().Phase)
+	require.Equal(t, phaseCreating, x.store.saved[0].Phase)
+	require.Equal(t, phaseCopying, x.store.record().Phase)
 	require.Equal(t, x.confirmed(), x.store.record().ConsistentPoint)
 	x.insert(11, 12) // come by the slot
 	x.exec(`DELETE FROM outbox WHERE id = 3`)
@@ -37,7 +37,7 @@ func TestCopy_PublishesEachRowOnceBeforeTheSlotIsStreamed(t *testing.T) {
 	require.NoError(t, x.run(c, context.Background()))
 	require.Equal(t, numbers(1, 10), x.published())
 	r := x.store.record()
-	require.Equal(t, Complete, r.Phase)
+	require.Equal(t, phaseComplete, r.Phase)
 	require.EqualValues(t, 10, r.Tables[0].Rows)
 	require.True(t, r.Tables[0].Done)
 	require.Equal(t, x.confirmed(), r.ConsistentPoint, "not before it is complete, and nothing by us")
@@ -57,7 +57,7 @@ func TestCopy_TakesNoMoreThanAChunkAtATime(t *testing.T) {
 			require.NoError(t, x.run(x.begun(), context.Background()))
 			var rows []int64
 			for _, r := range x.store.saved {
-				if r.Phase == Copying && len(r.Tables) > 0 && r.Tables[0].Last != nil {
+				if r.Phase == phaseCopying && len(r.Tables) > 0 && r.Tables[0].Last != nil {
 					rows = append(rows, r.Tables[0].Rows)
 				}
 			}
@@ -73,16 +73,16 @@ func TestCopy_GoesOnWhereverItWasCutOff(t *testing.T) {
 	const rows = 5
 	for what, cut := range map[string]func(x *snapshotPlace, n int){
 		"a record is not saved": func(x *snapshotPlace, n int) {
-			x.store.save = func(r *Record) error {
-				if n--; n < 0 && r.Phase != Creating {
+			x.store.save = func(r *record) error {
+				if n--; n < 0 && r.Phase != phaseCreating {
 					return errCut
 				}
 				return nil
 			}
 		},
 		"a record is saved, and nobody hears of it": func(x *snapshotPlace, n int) {
-			x.store.save = func(r *Record) error {
-				if n--; n < 0 && r.Phase != Creating {
+			x.store.save = func(r *record) error {
+				if n--; n < 0 && r.Phase != phaseCreating {
 					document, err := json.Marshal(r)
 					x.store.newest[x.slot] = document
 					return errors.Join(err, errCut)
@@ -137,7 +137,7 @@ func TestCopy_GoesOnWhereverItWasCutOff(t *testing.T) {
 func TestCopy_ReadsBackWhatItsLastChunkHasPublished(t *testing.T) {
 	x := newSnapshotPlace(t)
 	x.insert(1, 9)
-	x.store.save = func(r *Record) error {
+	x.store.save = func(r *record) error {
 		if len(x.broker.Messages()) == 9 {
 			return errCut
 		}
@@ -201,7 +201,7 @@ func TestCopy_StopsBehindTheChunkThatIsOnItsWay(t *testing.T) {
 	x.broker.Release(-1)
 	require.NoError(t, <-ended)
 	require.Equal(t, numbers(1, 3), x.published())
-	require.Equal(t, Copying, x.store.record().Phase, "the slot may not be streamed yet")
+	require.Equal(t, phaseCopying, x.store.record().Phase, "the slot may not be streamed yet")
 	require.EqualValues(t, 3, x.store.record().Tables[0].Rows)
 
 	require.NoError(t, x.run(x.begun(), context.Background()))
@@ -242,7 +242,7 @@ func TestCopy_PublishesWhatStandsBeforeARowThatItMayNotPublish(t *testing.T) {
 				require.Equal(t, numbers(1, 4), x.published())
 				require.EqualValues(t, 4, x.store.record().Tables[0].Rows)
 				require.False(t, x.store.record().Tables[0].Done)
-				require.Equal(t, Copying, x.store.record().Phase)
+				require.Equal(t, phaseCopying, x.store.record().Phase)
 			}
 			c.after(x)
 			require.NoError(t, x.run(x.begun(), context.Background()))
@@ -256,7 +256,7 @@ func TestCopy_PassesAParkedRowThatIsPublished(t *testing.T) {
 	x := newSnapshotPlace(t)
 	x.insert(1, 6)
 	saves := 0
-	x.store.save = func(*Record) error {
+	x.store.save = func(*record) error {
 		if saves++; saves == 4 { // the one behind the first three messages
 			return errCut
 		}
@@ -333,10 +333,10 @@ func TestRecord_IsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, none)
 	order := "1"
-	r := &Record{
-		SystemID: "7", Slot: "s", Phase: Copying, ConsistentPoint: "0/1", Xmax: 9, Running: []uint32{7, 8}, StartedAt: time.Unix(1, 0).UTC(),
-		Tables: []TableProgress{{Name: "public.outbox", Order: "id", Rows: 7, Last: &Position{Order: &order, Key: []string{"7"}}}},
-		Topics: map[string]Offsets{"t": {First: []int64{1, 2}, Last: []int64{3, 4}}},
+	r := &record{
+		SystemID: "7", Slot: "s", Phase: phaseCopying, ConsistentPoint: "0/1", Xmax: 9, Running: []uint32{7, 8}, StartedAt: time.Unix(1, 0).UTC(),
+		Tables: []tableProgress{{Name: "public.outbox", Order: "id", Rows: 7, Last: &Position{Order: &order, Key: []string{"7"}}}},
+		Topics: map[string]topicOffsets{"t": {First: []int64{1, 2}, Last: []int64{3, 4}}},
 	}
 	require.NoError(t, r.save(t.Context(), s))
 	back, err := load(t.Context(), s, "s")
@@ -366,5 +366,5 @@ func TestCopy_OfARecreatedSlotIsBehindTheRecordBefore(t *testing.T) {
 		require.True(t, r.SavedAt.After(last), "%s was saved at %s, behind one of %s", r.Phase, r.SavedAt, last)
 		last = r.SavedAt
 	}
-	require.Equal(t, Complete, x.store.record().Phase)
+	require.Equal(t, phaseComplete, x.store.record().Phase)
 }

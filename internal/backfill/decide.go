@@ -89,7 +89,7 @@ func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, er
 	}
 	switch { // reports once why nothing is copied
 	case !current.usable():
-	case c.record != nil && c.record.Phase == Complete:
+	case c.record != nil && c.record.Phase == phaseComplete:
 		s.parts.Metrics.SnapshotCompleted.SetBool(true)
 	default:
 		s.parts.Log.Info().Str("slot", current.Name).Str("topic", s.cfg.Topic).
@@ -127,11 +127,11 @@ const (
 )
 
 // decide returns what to do for a slot and a record.
-func (s *Snapshot) decide(current foundSlot, r *Record, system string,
+func (s *Snapshot) decide(current foundSlot, r *record, system string,
 	first bool) (decision, error) {
 	whenNeeded := s.cfg.Mode == WhenNeeded
 	switch {
-	case current.usable() && (r == nil || r.Phase == Complete):
+	case current.usable() && (r == nil || r.Phase == phaseComplete):
 		return stream, nil
 	case r != nil && r.SystemID != system && (current.usable() || !whenNeeded):
 		return 0, s.refuse(fmt.Sprintf("snapshot.topic %q has the slot of another server (system "+
@@ -147,15 +147,15 @@ func (s *Snapshot) decide(current foundSlot, r *Record, system string,
 		return create, nil
 	case current.exists():
 		return stream, nil // lost, which slot.Prepare reports
-	case !first, r != nil && r.Phase != Creating:
+	case !first, r != nil && r.Phase != phaseCreating:
 		return 0, slot.Disappeared(s.parts.Need.Slot.Name, 0)
 	}
 	return create, nil
 }
 
 // checkSameSlot returns an error if the slot was advanced or recreated since the snapshot began.
-func (s *Snapshot) checkSameSlot(current slot.Slot, r *Record) error {
-	if r.Phase == Creating || r.ConsistentPoint == current.ConfirmedFlushLSN.String() {
+func (s *Snapshot) checkSameSlot(current slot.Slot, r *record) error {
+	if r.Phase == phaseCreating || r.ConsistentPoint == current.ConfirmedFlushLSN.String() {
 		return nil
 	}
 	return s.refuse(fmt.Sprintf("it was begun at %s and is not complete, but the slot is "+
@@ -197,19 +197,19 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, current foundSlot, syste
 		return err
 	}
 	name := s.parts.Need.Slot.Name
-	if c.record != nil && c.record.Phase != Creating || current.exists() {
+	if c.record != nil && c.record.Phase != phaseCreating || current.exists() {
 		s.parts.Log.Error().Str("slot", name).Stringer("confirmed_flush_lsn", current.ConfirmedFlushLSN).
 			Str("reason", current.InvalidationReason).
 			Msg("slot was lost and is recreated, since snapshot.mode is when_needed: all rows that are " +
 				"in the tables are published, some for the second time, and rows that were deleted since " +
 				"they were committed are missing")
 	}
-	record := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{},
-		StartedAt: time.Now().UTC()}
+	fresh := &record{SystemID: system, Slot: name, Phase: phaseCreating,
+		Topics: map[string]topicOffsets{}, StartedAt: time.Now().UTC()}
 	if c.record != nil {
-		record.SavedAt = c.record.SavedAt
+		fresh.SavedAt = c.record.SavedAt
 	}
-	c.record = record
+	c.record = fresh
 	if err := c.record.save(ctx, c.store); err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, current foundSlot, syste
 			return err
 		}
 	}
-	exported, err := CreateExported(ctx, s.parts.Postgres, c.conn, s.parts.Need.Slot)
+	exported, err := createExported(ctx, s.parts.Postgres, c.conn, s.parts.Need.Slot)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, current foundSlot, syste
 	s.parts.Log.Info().Str("slot", name).Bool("failover", s.parts.Need.Slot.Failover).
 		Stringer("confirmed_flush_lsn", exported.ConsistentPoint).
 		Msg("slot created; rows that were in the tables before are published first")
-	c.record.Phase, c.record.Xmax = Copying, exported.Xmax
+	c.record.Phase, c.record.Xmax = phaseCopying, exported.Xmax
 	c.record.ConsistentPoint = exported.ConsistentPoint.String()
 	if len(exported.Running) <= maxRunning {
 		c.record.Running = exported.Running
@@ -257,9 +257,9 @@ func (s *Snapshot) resume(ctx context.Context, c *Copy, current slot.Slot) error
 		}
 	}
 	c.boundary = current.ConfirmedFlushLSN
-	c.record.Phase, c.record.ConsistentPoint = Copying, c.boundary.String()
+	c.record.Phase, c.record.ConsistentPoint = phaseCopying, c.boundary.String()
 	if c.record.Topics == nil {
-		c.record.Topics = map[string]Offsets{}
+		c.record.Topics = map[string]topicOffsets{}
 	}
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Digest is a fingerprint of a message.
-type Digest [16]byte
+// digest is a fingerprint of a message.
+type digest [16]byte
 
-// Fingerprint returns the digest of topic, key, value and headers, without those of the session.
+// fingerprint returns the digest of topic, key, value and headers, without those of the session.
 // It is the same for a message and for its record that is read back.
-func Fingerprint(m *sink.Message) Digest {
+func fingerprint(m *sink.Message) digest {
 	h := sha256.New()
 	write(h, []byte(m.Topic))
 	write(h, m.Key)
@@ -30,7 +30,7 @@ func Fingerprint(m *sink.Message) Digest {
 		write(h, []byte(m.Headers[i].Key))
 		write(h, m.Headers[i].Value)
 	}
-	return Digest(h.Sum(nil)[:16])
+	return digest(h.Sum(nil)[:16])
 }
 
 // isSessionHeader reports whether a header is of the process or session that published the row.
@@ -56,11 +56,11 @@ type fingerprints struct {
 }
 
 type bucket struct {
-	digests []Digest // sorted by seal
+	digests []digest // sorted by seal
 	marks   []bool   // of digests
 }
 
-func (f *fingerprints) add(d Digest) {
+func (f *fingerprints) add(d digest) {
 	b := &f.buckets[d[0]]
 	b.digests = append(b.digests, d)
 	f.total++
@@ -70,7 +70,7 @@ func (f *fingerprints) add(d Digest) {
 func (f *fingerprints) seal() {
 	for i := range f.buckets {
 		b := &f.buckets[i]
-		slices.SortFunc(b.digests, func(x, y Digest) int { return bytes.Compare(x[:], y[:]) })
+		slices.SortFunc(b.digests, func(x, y digest) int { return bytes.Compare(x[:], y[:]) })
 		b.marks = make([]bool, len(b.digests))
 	}
 }
@@ -84,7 +84,7 @@ func (f *fingerprints) unmarked() int {
 }
 
 // unmarkedOf returns how many of the messages with a digest have no mark.
-func (f *fingerprints) unmarkedOf(d Digest) (n int) {
+func (f *fingerprints) unmarkedOf(d digest) (n int) {
 	b := &f.buckets[d[0]]
 	for i := b.first(d); i < len(b.digests) && b.digests[i] == d; i++ {
 		if !b.marks[i] {
@@ -95,7 +95,7 @@ func (f *fingerprints) unmarkedOf(d Digest) (n int) {
 }
 
 // mark marks one of the messages with a digest, and reports whether there was an unmarked one.
-func (f *fingerprints) mark(d Digest) bool {
+func (f *fingerprints) mark(d digest) bool {
 	if !f.flip(d, false) {
 		return false
 	}
@@ -104,7 +104,7 @@ func (f *fingerprints) mark(d Digest) bool {
 }
 
 // unmark removes the mark of one of the messages with a digest, and reports whether there was one.
-func (f *fingerprints) unmark(d Digest) bool {
+func (f *fingerprints) unmark(d digest) bool {
 	if !f.flip(d, true) {
 		return false
 	}
@@ -113,7 +113,7 @@ func (f *fingerprints) unmark(d Digest) bool {
 }
 
 // flip finds a message with a digest whose mark is as given, and flips the mark.
-func (f *fingerprints) flip(d Digest, mark bool) bool {
+func (f *fingerprints) flip(d digest, mark bool) bool {
 	b := &f.buckets[d[0]]
 	for i := b.first(d); i < len(b.digests) && b.digests[i] == d; i++ {
 		if b.marks[i] == mark {
@@ -124,7 +124,7 @@ func (f *fingerprints) flip(d Digest, mark bool) bool {
 	return false
 }
 
-func (b *bucket) first(d Digest) int {
+func (b *bucket) first(d digest) int {
 	return sort.Search(len(b.digests),
 		func(i int) bool { return bytes.Compare(b.digests[i][:], d[:]) >= 0 })
 }

@@ -15,12 +15,12 @@ func TestFingerprints_AgreeWithANaiveMultiset(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	few := make([]Digest, 200) // so that some are equal, and others share their first byte
+	few := make([]digest, 200) // so that some are equal, and others share their first byte
 	for i := range few {
-		few[i] = Digest{byte(r.IntN(8)), byte(r.IntN(30))}
+		few[i] = digest{byte(r.IntN(8)), byte(r.IntN(30))}
 	}
 	var c fingerprints
-	candidate, found := map[Digest]int{}, map[Digest]int{}
+	candidate, found := map[digest]int{}, map[digest]int{}
 	for range 2000 {
 		f := few[r.IntN(len(few)/2)]
 		c.add(f)
@@ -54,8 +54,8 @@ func TestFingerprints_FindEachMessageOnce(t *testing.T) {
 	}
 	same := func(*sink.Message) {}
 	var p fingerprints
-	p.add(Fingerprint(message(same)))
-	p.add(Fingerprint(message(same)))
+	p.add(fingerprint(message(same)))
+	p.add(fingerprint(message(same)))
 	p.seal()
 	for _, change := range []func(*sink.Message){
 		func(m *sink.Message) { m.Topic = "u" },
@@ -65,16 +65,16 @@ func TestFingerprints_FindEachMessageOnce(t *testing.T) {
 		func(m *sink.Message) { m.Headers = m.Headers[:1] },
 		func(m *sink.Message) { m.Headers[1].Key = "y" },
 	} {
-		require.False(t, p.mark(Fingerprint(message(change))))
+		require.False(t, p.mark(fingerprint(message(change))))
 	}
-	require.True(t, p.mark(Fingerprint(message(func(m *sink.Message) { // what differs from run to run
+	require.True(t, p.mark(fingerprint(message(func(m *sink.Message) { // what differs from run to run
 		m.Partition = 3
 		m.Headers = append(m.Headers, sink.Header{Key: router.HeaderLSN, Value: []byte("0/1")}, sink.Header{Key: router.HeaderIndex, Value: []byte("7")},
 			sink.Header{Key: sink.HeaderSource, Value: []byte("7/1/s/p@1")}, sink.Header{Key: sink.HeaderRedriven, Value: []byte("0f")},
 			sink.Header{Key: "__debezium.context.runId", Value: []byte("a uuid")})
 	}))))
-	require.True(t, p.mark(Fingerprint(message(same))))
-	require.False(t, p.mark(Fingerprint(message(same))))
+	require.True(t, p.mark(fingerprint(message(same))))
+	require.False(t, p.mark(fingerprint(message(same))))
 	require.Zero(t, p.unmarked())
 	require.Zero(t, (*fingerprints)(nil).unmarked())
 }

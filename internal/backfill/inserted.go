@@ -14,15 +14,15 @@ import (
 	"github.com/postrider/postrider/slot/partition"
 )
 
-// Inserted returns the rows of tables that slot name will send up to a position. It reads them
+// readInserted returns the rows of tables that slot name will send up to a position. It reads them
 // from the slot's stream and confirms nothing, so the relay will read them again. Each row takes
 // 16 bytes of memory. sql is for assigning partitions to tables, as the relay does.
-func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config,
+func readInserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config,
 	name string, tables []*TableReader, upTo pglogrepl.LSN,
-	log zerolog.Logger) (map[RowID]struct{}, error) {
+	log zerolog.Logger) (map[rowID]struct{}, error) {
 	found := insertedRows{
 		maxRowBytes: cfg.MaxRowBytes, tables: map[string]*TableReader{},
-		assigned: map[*replication.Relation]assignment{}, ids: map[RowID]struct{}{},
+		assigned: map[*replication.Relation]assignment{}, ids: map[rowID]struct{}{},
 		assigner: partition.New(cfg, name, log), sql: sql,
 	}
 	for _, t := range tables {
@@ -49,7 +49,7 @@ type insertedRows struct {
 	sql      *pgx.Conn
 	tables   map[string]*TableReader // by name
 	assigned map[*replication.Relation]assignment
-	ids      map[RowID]struct{}
+	ids      map[rowID]struct{}
 	unique   [][]byte // of the current row, reused
 
 	maxRowBytes int64
@@ -95,6 +95,6 @@ func (f *insertedRows) insert(ctx context.Context, e *replication.Event) error {
 		}
 		f.unique = append(f.unique, e.Values[i])
 	}
-	f.ids[rowID(t.Relation.OID, f.unique)] = struct{}{}
+	f.ids[newRowID(t.Relation.OID, f.unique)] = struct{}{}
 	return nil
 }

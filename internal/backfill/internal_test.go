@@ -26,9 +26,9 @@ func TestRowID_TellsRowsApart(t *testing.T) {
 		}
 		return unique
 	}
-	id := rowID(10, key("a", "bc"))
-	require.Equal(t, id, rowID(10, key("a", "bc")))
-	require.NotEqual(t, id, rowID(11, key("a", "bc")))
-	require.NotEqual(t, id, rowID(10, key("ab", "c")))
-	require.NotEqual(t, id, rowID(10, key("a", "bd")))
+	id := newRowID(10, key("a", "bc"))
+	require.Equal(t, id, newRowID(10, key("a", "bc")))
+	require.NotEqual(t, id, newRowID(11, key("a", "bc")))
+	require.NotEqual(t, id, newRowID(10, key("ab", "c")))
+	require.NotEqual(t, id, newRowID(10, key("a", "bd")))
 }

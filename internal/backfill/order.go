@@ -18,11 +18,11 @@ type Order struct {
 	Column string // empty: none
 	Commit bool   // by the commit time of the transaction that wrote the row last
 	Random bool   // only by an id that is unrelated to time
-	// by the transaction that wrote the row last; see InWrittenOrder
+	// by the transaction that wrote the row last; see inWrittenOrder
 	Written bool
 }
 
-// String names the order in logs and in TableProgress, by which a change is found.
+// String names the order in logs and in tableProgress, by which a change is found.
 func (o Order) String() string {
 	switch {
 	case o.Commit:
@@ -112,7 +112,7 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 	return c.refuse(fmt.Sprintf("has no unique index on %q without NULLs: rows could not be "+
 		"distinguished after an interruption", id),
 		"ALTER TABLE "+slot.QuoteTable(c.Name)+" ADD PRIMARY KEY ("+postgres.QuoteName(id)+")"+
-			InsteadNoData)
+			insteadNoData)
 }
 
 // findOrder finds what rows are sorted by. Integer ids count as a sequence.

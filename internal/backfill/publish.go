@@ -49,7 +49,7 @@ func (c *Copy) publish(ctx context.Context, to *sink.SyncPublisher, ch chunk) er
 		return err
 	}
 	for topic, offsets := range ends {
-		c.record.Topics[topic] = Offsets{First: c.record.Topics[topic].First, Last: offsets}
+		c.record.Topics[topic] = topicOffsets{First: c.record.Topics[topic].First, Last: offsets}
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (c *Copy) saveEnds(ctx context.Context, topics []string) error {
 		return err
 	}
 	for topic, offsets := range ends {
-		c.record.Topics[topic] = Offsets{First: offsets, Last: offsets}
+		c.record.Topics[topic] = topicOffsets{First: offsets, Last: offsets}
 	}
 	return c.record.save(ctx, c.store)
 }

@@ -10,42 +10,42 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Phase is how far the snapshot of a slot has come.
-type Phase string
+// phase is how far the snapshot of a slot has come.
+type phase string
 
 // The phases, in their order.
 const (
-	Creating Phase = "creating" // the slot is being made; nothing has been published
-	Copying  Phase = "copying"
-	Complete Phase = "complete"
+	phaseCreating phase = "creating" // the slot is being made; nothing has been published
+	phaseCopying  phase = "copying"
+	phaseComplete phase = "complete"
 )
 
-// Record is the saved progress of a snapshot: the JSON value of the newest record in the topic
+// record is the saved progress of a snapshot: the JSON value of the newest record in the topic
 // with the slot's name as key.
-type Record struct {
+type record struct {
 	SystemID        string `json:"system_id"` // of the database cluster
 	Slot            string `json:"slot"`
-	Phase           Phase  `json:"phase"`
+	Phase           phase  `json:"phase"`
 	ConsistentPoint string `json:"consistent_point,omitempty"` // of the slot; an LSN
 	// for slot.AwaitCommitted; zero: not known
 	Xmax uint32 `json:"xmax,omitempty"`
 	// the same; maxRunning at most
 	Running []uint32        `json:"running,omitempty"`
-	Tables  []TableProgress `json:"tables,omitempty"`
+	Tables  []tableProgress `json:"tables,omitempty"`
 	// every topic that a message was published to, or is about to be
-	Topics    map[string]Offsets `json:"topics,omitempty"`
-	StartedAt time.Time          `json:"started_at"`
+	Topics    map[string]topicOffsets `json:"topics,omitempty"`
+	StartedAt time.Time               `json:"started_at"`
 	// SavedAt orders the records of a key: each is later than the one before. Offsets do not: a
 	// broker may execute a request of a dead process after those of the next one.
 	SavedAt time.Time `json:"saved_at"`
 }
 
-// maxRunning limits a Record, which is saved with every chunk, to some 100 kB. With more, Running
+// maxRunning limits a record, which is saved with every chunk, to some 100 kB. With more, Running
 // is empty, and all transactions below Xmax are waited for.
 const maxRunning = 10_000
 
-// TableProgress is how far one table has been copied.
-type TableProgress struct {
+// tableProgress is how far one table has been copied.
+type tableProgress struct {
 	Name  string    `json:"name"`
 	Order string    `json:"order"` // Order.String
 	Rows  int64     `json:"rows"`  // read and acknowledged
@@ -53,13 +53,13 @@ type TableProgress struct {
 	Done  bool      `json:"done,omitempty"`
 }
 
-// Offsets are the ends of a topic's partitions.
-type Offsets struct {
+// topicOffsets are the ends of a topic's partitions.
+type topicOffsets struct {
 	First []int64 `json:"first"` // before the first message of the snapshot
 	Last  []int64 `json:"last"`  // after the last chunk with a message for the topic was acknowledged
 }
 
-// Store stores Records, and reads topics. producer.Progress is one.
+// Store stores records, and reads topics. producer.Progress is one.
 type Store interface {
 	// Load calls each with the values of a key in the order of their offsets. An empty one deletes
 	// those before it.
@@ -70,7 +70,7 @@ type Store interface {
 	Close()
 }
 
-func load(ctx context.Context, store Store, slotName string) (*Record, error) {
+func load(ctx context.Context, store Store, slotName string) (*record, error) {
 	var last newest
 	if err := store.Load(ctx, slotName, last.add); err != nil {
 		return nil, err
@@ -86,9 +86,9 @@ func load(ctx context.Context, store Store, slotName string) (*Record, error) {
 	return last.record, nil
 }
 
-// newest finds the Record that was saved last.
+// newest finds the record that was saved last.
 type newest struct {
-	record       *Record
+	record       *record
 	document     []byte // of record
 	olderFollows bool   // in the topic
 	err          error  // of the last value, if it cannot be read
@@ -100,7 +100,7 @@ func (n *newest) add(document []byte) {
 		*n = newest{}
 		return
 	}
-	r := &Record{}
+	r := &record{}
 	if n.err = json.Unmarshal(document, r); n.err != nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (n *newest) add(document []byte) {
 	}
 }
 
-func (r *Record) save(ctx context.Context, store Store) error {
+func (r *record) save(ctx context.Context, store Store) error {
 	r.stamp(time.Now().UTC())
 	document, err := json.Marshal(r)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *Record) save(ctx context.Context, store Store) error {
 }
 
 // stamp sets SavedAt to now, or just after the last SavedAt if the clock of its host was ahead.
-func (r *Record) stamp(now time.Time) {
+func (r *record) stamp(now time.Time) {
 	if next := r.SavedAt.Add(time.Microsecond); now.Before(next) {
 		now = next
 	}
@@ -128,12 +128,12 @@ func (r *Record) stamp(now time.Time) {
 }
 
 // table returns the entry of a table, and adds it if there is none.
-func (r *Record) table(t *TableReader) *TableProgress {
+func (r *record) table(t *TableReader) *tableProgress {
 	for i := range r.Tables {
 		if r.Tables[i].Name == t.Name {
 			return &r.Tables[i]
 		}
 	}
-	r.Tables = append(r.Tables, TableProgress{Name: t.Name, Order: t.Order.String()})
+	r.Tables = append(r.Tables, tableProgress{Name: t.Name, Order: t.Order.String()})
 	return &r.Tables[len(r.Tables)-1]
 }

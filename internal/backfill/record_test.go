@@ -10,9 +10,9 @@ import (
 )
 
 // saved is a record as it is written at a time of the writer's clock, behind the one before it.
-func saved(t *testing.T, before *Record, phase Phase, now time.Time) (*Record, []byte) {
+func saved(t *testing.T, before *record, at phase, now time.Time) (*record, []byte) {
 	t.Helper()
-	r := &Record{Slot: "s", Phase: phase}
+	r := &record{Slot: "s", Phase: at}
 	if before != nil {
 		r.SavedAt = before.SavedAt
 	}
@@ -24,10 +24,10 @@ func saved(t *testing.T, before *Record, phase Phase, now time.Time) (*Record, [
 
 func TestNewest_IgnoresARecordThatArrivesLate(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	_, late := saved(t, nil, Creating, noon)
-	first, creating := saved(t, nil, Creating, noon.Add(time.Second))
-	second, copying := saved(t, first, Copying, noon.Add(-time.Hour)) // another host, whose clock is behind
-	_, complete := saved(t, second, Complete, noon.Add(-time.Hour))
+	_, late := saved(t, nil, phaseCreating, noon)
+	first, creating := saved(t, nil, phaseCreating, noon.Add(time.Second))
+	second, copying := saved(t, first, phaseCopying, noon.Add(-time.Hour)) // another host, whose clock is behind
+	_, complete := saved(t, second, phaseComplete, noon.Add(-time.Hour))
 	for name, order := range map[string][][]byte{
 		"in time":           {late, creating, copying, complete},
 		"behind the first":  {creating, late, copying, complete},
@@ -40,7 +40,7 @@ func TestNewest_IgnoresARecordThatArrivesLate(t *testing.T) {
 				n.add(document)
 			}
 			require.NoError(t, n.err)
-			require.Equal(t, Complete, n.record.Phase)
+			require.Equal(t, phaseComplete, n.record.Phase)
 			require.Equal(t, complete, n.document)
 			require.Equal(t, name == "behind the last", n.olderFollows)
 		})
@@ -48,18 +48,18 @@ func TestNewest_IgnoresARecordThatArrivesLate(t *testing.T) {
 }
 
 func TestNewest_IsDeletedByAnEmptyValue(t *testing.T) {
-	_, creating := saved(t, nil, Creating, time.Now())
-	_, later := saved(t, nil, Complete, time.Now().Add(-time.Hour))
+	_, creating := saved(t, nil, phaseCreating, time.Now())
+	_, later := saved(t, nil, phaseComplete, time.Now().Add(-time.Hour))
 	var n newest
 	n.add(creating)
 	n.add(nil)
 	require.Nil(t, n.record)
 	n.add(later) // the next snapshot of the slot knows nothing of the one before
-	require.Equal(t, Complete, n.record.Phase)
+	require.Equal(t, phaseComplete, n.record.Phase)
 }
 
 func TestNewest_RefusesALastValueThatCannotBeRead(t *testing.T) {
-	_, creating := saved(t, nil, Creating, time.Now())
+	_, creating := saved(t, nil, phaseCreating, time.Now())
 	var n newest
 	n.add([]byte("{"))
 	n.add(creating)
@@ -89,15 +89,15 @@ func (h *history) Save(_ context.Context, _ string, value []byte) error {
 // Compaction keeps what stands last. That has to be the newest, also when a late request has put an older one behind it.
 func TestRecord_TheNewestIsWrittenBehindOneThatArrivesLate(t *testing.T) {
 	h := &history{}
-	r := &Record{Slot: "s", Phase: Copying}
+	r := &record{Slot: "s", Phase: phaseCopying}
 	require.NoError(t, r.save(t.Context(), h))
-	r.Phase = Complete
+	r.Phase = phaseComplete
 	require.NoError(t, r.save(t.Context(), h))
 	h.values[0], h.values[1] = h.values[1], h.values[0]
 	for range 2 {
 		found, err := load(t.Context(), h, "s")
 		require.NoError(t, err)
-		require.Equal(t, Complete, found.Phase)
+		require.Equal(t, phaseComplete, found.Phase)
 		require.Len(t, h.values, 3, "once is enough")
 		require.Equal(t, h.values[0], h.values[2])
 	}

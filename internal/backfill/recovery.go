@@ -147,20 +147,20 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 			}
 		}
 		sel := r.sel
-		if sel.TimeColumn, err = t.TimeColumn(sel.TimeColumn); err != nil {
+		if sel.TimeColumn, err = t.timeColumn(sel.TimeColumn); err != nil {
 			return err
 		}
 		if sel.TimeColumn == "" && (!sel.Since.IsZero() || !sel.Until.IsZero()) {
 			return fmt.Errorf("table %s has no column that says when a row was inserted, or several: "+
 				"name it with --time-column", t.Name)
 		}
-		if t = t.InWrittenOrder(); t.Order.Written {
+		if t = t.inWrittenOrder(); t.Order.Written {
 			r.parts.Say("rows of table %s are published in the order of the transactions that wrote "+
 				"them last; if that is not the order of a key's rows, set snapshot.order_by to a column "+
 				"with the time of the insert", t.Name)
 		}
 		r.times = append(r.times, sel.TimeColumn)
-		r.tables[i] = t.Select(sel)
+		r.tables[i] = t.selectRows(sel)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func recoveryAdvice(err error) error {
 		return err
 	}
 	return &slot.Error{Err: err, WAL: "nothing was changed",
-		Fix: strings.TrimSuffix(advised.Fix, InsteadNoData)}
+		Fix: strings.TrimSuffix(advised.Fix, insteadNoData)}
 }
 
 // Plan reports what would be published. It changes nothing.

@@ -68,9 +68,9 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 	case !errors.Is(err, slot.ErrNotFound):
 		return err
 	}
-	var exported *Exported
+	var exported *exportedSlot
 	err = r.await(ctx, func() (err error) {
-		exported, err = CreateExported(ctx, r.Postgres, r.conn, cfg)
+		exported, err = createExported(ctx, r.Postgres, r.conn, cfg)
 		return err
 	})
 	if err != nil {

@@ -32,11 +32,11 @@ type Row struct {
 	// one per Relation.Columns, in text format, as replication.Event has them; never written again
 	Values   [][]byte
 	Position Position
-	ID       RowID
+	id       rowID
 }
 
-// RowID distinguishes rows: a hash of table and unique columns.
-type RowID [16]byte
+// rowID distinguishes rows: a hash of table and unique columns.
+type rowID [16]byte
 
 // Rows begins to read after a position; nil: at the beginning.
 func (c *TableReader) Rows(ctx context.Context, conn *pgx.Conn, after *Position) (*Rows, error) {
@@ -110,16 +110,16 @@ func (r *Rows) row(raw [][]byte) *Row {
 	for _, v := range rest {
 		row.Position.Key = append(row.Position.Key, string(v))
 	}
-	row.ID = rowID(r.table.Relation.OID, rest)
+	row.id = newRowID(r.table.Relation.OID, rest)
 	return row
 }
 
-func rowID(table uint32, unique [][]byte) RowID {
+func newRowID(table uint32, unique [][]byte) rowID {
 	h := sha256.New()
 	_ = binary.Write(h, binary.BigEndian, table) // a hash returns no error
 	for _, v := range unique {
 		_ = binary.Write(h, binary.BigEndian, uint64(len(v)))
 		h.Write(v)
 	}
-	return RowID(h.Sum(nil)[:16])
+	return rowID(h.Sum(nil)[:16])
 }

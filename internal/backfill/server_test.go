@@ -1,4 +1,4 @@
-package backfill_test
+package backfill
 
 import (
 	"testing"
@@ -11,9 +11,6 @@ import (
 func TestMain(m *testing.M) {
 	parts.Main(m)
 }
-
-// patience is for what is no promise.
-const patience = parts.Patience
 
 // place is a database of its own with what the tests of this package do there.
 type place struct{ *testdb.DB }

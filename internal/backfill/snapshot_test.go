@@ -15,13 +15,13 @@ func TestDecide_WhatSlotAndRecordMeanTogether(t *testing.T) {
 	usable := foundSlot{slot.Slot{Name: "s", WALStatus: "reserved", ConfirmedFlushLSN: 100}}
 	lost := foundSlot{slot.Slot{Name: "s", WALStatus: "lost", ConfirmedFlushLSN: 100}}
 	missing := foundSlot{}
-	record := func(p Phase, system string, at pglogrepl.LSN) *Record {
-		return &Record{SystemID: system, Phase: p, ConsistentPoint: at.String()}
+	rec := func(p phase, system string, at pglogrepl.LSN) *record {
+		return &record{SystemID: system, Phase: p, ConsistentPoint: at.String()}
 	}
 	for _, c := range []struct {
 		name     string
 		now      foundSlot
-		record   *Record
+		record   *record
 		later    bool // not the first session
 		keep     bool // slot.create is false
 		initial  any  // a decision or an error
@@ -29,22 +29,22 @@ func TestDecide_WhatSlotAndRecordMeanTogether(t *testing.T) {
 	}{
 		{name: "first start", now: missing, initial: create, ifNeeded: create},
 		{name: "first start, but slots are made by somebody else", now: missing, keep: true, initial: stream, ifNeeded: stream},
-		{name: "killed before the slot was there", now: missing, record: record(Creating, here, 0), initial: create, ifNeeded: create},
-		{name: "killed when the slot was just there", now: usable, record: record(Creating, here, 0), initial: resume, ifNeeded: resume},
-		{name: "killed while copying", now: usable, record: record(Copying, here, 100), initial: resume, ifNeeded: resume},
-		{name: "streamed or recreated while copying", now: usable, record: record(Copying, here, 50), initial: slot.ErrNoSnapshot, ifNeeded: slot.ErrNoSnapshot},
-		{name: "complete", now: usable, record: record(Complete, here, 100), initial: stream, ifNeeded: stream},
-		{name: "complete, and streamed since", now: usable, record: record(Complete, here, 50), initial: stream, ifNeeded: stream},
-		{name: "complete, and the server was upgraded", now: usable, record: record(Complete, elsewhere, 100), initial: stream, ifNeeded: stream},
+		{name: "killed before the slot was there", now: missing, record: rec(phaseCreating, here, 0), initial: create, ifNeeded: create},
+		{name: "killed when the slot was just there", now: usable, record: rec(phaseCreating, here, 0), initial: resume, ifNeeded: resume},
+		{name: "killed while copying", now: usable, record: rec(phaseCopying, here, 100), initial: resume, ifNeeded: resume},
+		{name: "streamed or recreated while copying", now: usable, record: rec(phaseCopying, here, 50), initial: slot.ErrNoSnapshot, ifNeeded: slot.ErrNoSnapshot},
+		{name: "complete", now: usable, record: rec(phaseComplete, here, 100), initial: stream, ifNeeded: stream},
+		{name: "complete, and streamed since", now: usable, record: rec(phaseComplete, here, 50), initial: stream, ifNeeded: stream},
+		{name: "complete, and the server was upgraded", now: usable, record: rec(phaseComplete, elsewhere, 100), initial: stream, ifNeeded: stream},
 		{name: "somebody else's slot", now: usable, initial: stream, ifNeeded: stream},
-		{name: "dropped after it was complete", now: missing, record: record(Complete, here, 100), initial: replication.ErrSlotLost, ifNeeded: create},
-		{name: "dropped while copying", now: missing, record: record(Copying, here, 100), initial: replication.ErrSlotLost, ifNeeded: create},
+		{name: "dropped after it was complete", now: missing, record: rec(phaseComplete, here, 100), initial: replication.ErrSlotLost, ifNeeded: create},
+		{name: "dropped while copying", now: missing, record: rec(phaseCopying, here, 100), initial: replication.ErrSlotLost, ifNeeded: create},
 		{name: "dropped while we ran", now: missing, later: true, initial: replication.ErrSlotLost, ifNeeded: create},
-		{name: "lost", now: lost, record: record(Complete, here, 100), initial: stream, ifNeeded: create}, // slot.Prepare says that it is lost
-		{name: "lost while copying", now: lost, record: record(Copying, here, 100), initial: stream, ifNeeded: create},
+		{name: "lost", now: lost, record: rec(phaseComplete, here, 100), initial: stream, ifNeeded: create}, // slot.Prepare says that it is lost
+		{name: "lost while copying", now: lost, record: rec(phaseCopying, here, 100), initial: stream, ifNeeded: create},
 		{name: "somebody else's slot, lost", now: lost, initial: stream, ifNeeded: create},
-		{name: "another server without the slot", now: missing, record: record(Complete, elsewhere, 100), initial: slot.ErrNoSnapshot, ifNeeded: create},
-		{name: "another server with the slot, while copying", now: usable, record: record(Copying, elsewhere, 100), initial: slot.ErrNoSnapshot, ifNeeded: slot.ErrNoSnapshot},
+		{name: "another server without the slot", now: missing, record: rec(phaseComplete, elsewhere, 100), initial: slot.ErrNoSnapshot, ifNeeded: create},
+		{name: "another server with the slot, while copying", now: usable, record: rec(phaseCopying, elsewhere, 100), initial: slot.ErrNoSnapshot, ifNeeded: slot.ErrNoSnapshot},
 	} {
 		for mode, want := range map[string]any{Initial: c.initial, WhenNeeded: c.ifNeeded} {
 			t.Run(c.name+", "+mode, func(t *testing.T) {

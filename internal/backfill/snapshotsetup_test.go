@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	patience   = parts.Patience
+	patience   = parts.Patience // for what is no promise
 	partitions = 2
 )
 
@@ -35,8 +35,8 @@ var errCut = errors.New("cut off by the test")
 type store struct {
 	broker *memory.Broker
 	newest map[string][]byte
-	saved  []Record
-	save   func(*Record) error // is asked before each save; nil: all are taken
+	saved  []record
+	save   func(*record) error // is asked before each save; nil: all are taken
 	read   int                 // messages that were read back
 }
 
@@ -46,7 +46,7 @@ func (s *store) Load(_ context.Context, key string, each func([]byte)) error {
 }
 
 func (s *store) Save(_ context.Context, key string, value []byte) error {
-	var r Record
+	var r record
 	if err := json.Unmarshal(value, &r); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *store) Read(_ context.Context, topic string, from []int64, each func(*s
 func (s *store) Close() {}
 
 // record is the newest one.
-func (s *store) record() Record { return s.saved[len(s.saved)-1] }
+func (s *store) record() record { return s.saved[len(s.saved)-1] }
 
 // place is an outbox, and a broker in memory to which the rows that are in it are published.
 type snapshotPlace struct {
@@ -210,7 +210,7 @@ func numbers(first, last int) (all []int) {
 // watch requires of every record what a later Copy relies on: it does not run ahead of what is acknowledged, and nothing is published to a topic whose ends are
 // not saved.
 func (x *snapshotPlace) watch() {
-	x.store.save = func(r *Record) error {
+	x.store.save = func(r *record) error {
 		delivered := x.broker.Messages()
 		if n := x.broker.Published(); n != len(delivered) {
 			x.t.Errorf("a record is saved while %d messages are out", n-len(delivered))

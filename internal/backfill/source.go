@@ -37,7 +37,7 @@ type source struct {
 	lock     *slot.Lock // nil: not taken
 	tables   []*TableReader
 	boundary pglogrepl.LSN      // of the rows that are read
-	inserted map[RowID]struct{} // visible rows from after the boundary; nil: there are none
+	inserted map[rowID]struct{} // visible rows from after the boundary; nil: there are none
 }
 
 func openSource(ctx context.Context, parts Parts) (*source, error) {
@@ -79,9 +79,9 @@ func (s *source) describe(ctx context.Context) error {
 }
 
 // beginAt begins a transaction that sees the tables as they were at the boundary of a new slot.
-func (s *source) beginAt(ctx context.Context, e *Exported) error {
+func (s *source) beginAt(ctx context.Context, e *exportedSlot) error {
 	defer e.Close()
-	if err := e.Begin(ctx, s.conn); err != nil {
+	if err := e.begin(ctx, s.conn); err != nil {
 		return err
 	}
 	s.boundary = e.ConsistentPoint
@@ -91,7 +91,7 @@ func (s *source) beginAt(ctx context.Context, e *Exported) error {
 // beginNow begins a transaction that sees the tables as they are now, and finds the rows that the
 // slot name will send, which is confirmed up to boundary. Empty name: there is no slot.
 func (s *source) beginNow(ctx context.Context, name string, boundary pglogrepl.LSN) error {
-	end, err := BeginNow(ctx, s.conn)
+	end, err := beginNow(ctx, s.conn)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *source) beginNow(ctx context.Context, name string, boundary pglogrepl.L
 		return nil
 	}
 	s.boundary = boundary
-	s.inserted, err = Inserted(ctx, s.Postgres, s.conn, s.Replication, name, s.tables, end, s.Log)
+	s.inserted, err = readInserted(ctx, s.Postgres, s.conn, s.Replication, name, s.tables, end, s.Log)
 	return err
 }
 
@@ -120,7 +120,7 @@ func (s *source) next(ctx context.Context, rows *Rows, to *router.Router,
 		if err != nil {
 			return routed{}, err
 		}
-		if _, inserted := s.inserted[row.ID]; inserted {
+		if _, inserted := s.inserted[row.id]; inserted {
 			continue
 		}
 		out := routed{Row: row, table: rows.table}
@@ -144,27 +144,27 @@ func (r routed) origin() (relation, id string) {
 	return "", ""
 }
 
-// Exported is a new slot with its exported snapshot: the snapshot has what had committed before
-// ConsistentPoint, and the slot sends the rest.
-type Exported struct {
+// exportedSlot is a new slot with its exported snapshot: the snapshot has what had committed
+// before ConsistentPoint, and the slot sends the rest.
+type exportedSlot struct {
 	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
-	snapshot        string        // for Begin
-	// Set by Begin, for slot.AwaitCommitted: every transaction in the snapshot is below Xmax and not
+	snapshot        string        // for begin
+	// Set by begin, for slot.AwaitCommitted: every transaction in the snapshot is below Xmax and not
 	// in Running, which has at most as many as there are sessions and prepared transactions.
 	Xmax    uint32
 	Running []uint32
 	conn    *pgconn.PgConn
 }
 
-// CreateExported makes a logical slot on a replication connection of its own, which keeps the
+// createExported makes a logical slot on a replication connection of its own, which keeps the
 // snapshot until Close. sql is for finding the cause of a failure.
-func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn,
-	cfg slot.Config) (*Exported, error) {
+func createExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn,
+	cfg slot.Config) (*exportedSlot, error) {
 	conn, err := postgres.ConnectReplication(ctx, pg)
 	if err != nil {
 		return nil, err
 	}
-	e := &Exported{conn: conn}
+	e := &exportedSlot{conn: conn}
 	if e.ConsistentPoint, e.snapshot, err = slot.CreateExporting(ctx, conn, sql, cfg); err != nil {
 		e.Close()
 		return nil, err
@@ -172,9 +172,9 @@ func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn,
 	return e, nil
 }
 
-// Begin opens a transaction on conn that sees the snapshot, once all transactions of the snapshot
-// are visible. After that the Exported may be closed.
-func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
+// begin opens a transaction on conn that sees the snapshot, once all transactions of the snapshot
+// are visible. After that it may be closed.
+func (e *exportedSlot) begin(ctx context.Context, conn *pgx.Conn) error {
 	err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+postgres.QuoteText(e.snapshot))
 	if err != nil {
 		return err
@@ -186,10 +186,10 @@ func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position
+// beginNow opens a transaction on conn that sees the database as it is now, and returns a position
 // after all that it sees. To see all that had committed when a slot was made, call
 // slot.AwaitCommitted before it.
-func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
+func beginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	if err := begin(ctx, conn, ""); err != nil {
 		return 0, err
 	}
@@ -226,4 +226,4 @@ func begin(ctx context.Context, conn *pgx.Conn, then string) error {
 }
 
 // Close releases the snapshot, not the slot.
-func (e *Exported) Close() { postgres.Close(e.conn) }
+func (e *exportedSlot) Close() { postgres.Close(e.conn) }

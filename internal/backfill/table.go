@@ -28,8 +28,8 @@ type TableReader struct {
 	unique []key  // of a unique index, the id first: make the order total
 }
 
-// InsteadNoData ends the advice of errors about a table that cannot be read for a snapshot.
-const InsteadNoData = "; or set snapshot.mode = \"no_data\""
+// insteadNoData ends the advice of errors about a table that cannot be read for a snapshot.
+const insteadNoData = "; or set snapshot.mode = \"no_data\""
 
 // NewTableReader describes a table of a publication. If it is partitioned, its partitions among
 // tables, which are read by themselves, are excluded. Errors: slot.ErrNoSnapshot if its rows
@@ -94,7 +94,7 @@ func (c *TableReader) probe(ctx context.Context, conn *pgx.Conn) error {
 			Err: fmt.Errorf("read table %s: %w: %w", c.Name, postgres.ErrPermission, err),
 			WAL: "nothing is kept for the relay before the slot exists",
 			Fix: "GRANT SELECT ON " + slot.QuoteTable(c.Name) + to + "; GRANT USAGE ON SCHEMA " +
-				postgres.QuoteName(c.Relation.Namespace) + to + InsteadNoData,
+				postgres.QuoteName(c.Relation.Namespace) + to + insteadNoData,
 		}
 	case "42883", "42P22": // undefined_function: no ordering; indeterminate_collation
 		return c.refuse("cannot be sorted by "+c.Order.String()+": "+err.Error(),
@@ -108,8 +108,8 @@ func (c *TableReader) refuse(problem, fix string) error {
 		Fix: fix}
 }
 
-// EstimateRows returns the planner's estimate, which considers the table's size on disk.
-func (c *TableReader) EstimateRows(ctx context.Context, conn *pgx.Conn) (int64, error) {
+// estimateRows returns the planner's estimate, which considers the table's size on disk.
+func (c *TableReader) estimateRows(ctx context.Context, conn *pgx.Conn) (int64, error) {
 	document, err := postgres.One[[]byte](ctx, conn, "EXPLAIN (FORMAT JSON) SELECT FROM "+c.from+
 		where(c.filter, ""), pgx.QueryExecModeSimpleProtocol)
 	var plans [1]struct {
@@ -190,8 +190,8 @@ type Selection struct {
 // coversGap reports whether all rows of the gap are selected, so that the slot can be recreated.
 func (s Selection) coversGap() bool { return len(s.IDs) == 0 && s.Until.IsZero() }
 
-// Select returns a copy of c that reads only the rows of a Selection with its TimeColumn set.
-func (c *TableReader) Select(s Selection) *TableReader {
+// selectRows returns a copy of c that reads only the rows of a Selection with its TimeColumn set.
+func (c *TableReader) selectRows(s Selection) *TableReader {
 	var conditions []string
 	if c.filter != "" {
 		conditions = append(conditions, "("+c.filter+")")
@@ -222,10 +222,10 @@ func quoteTime(t time.Time) string {
 	return "'" + t.UTC().Format("2006-01-02 15:04:05.999999Z07:00") + "'::pg_catalog.timestamptz"
 }
 
-// InWrittenOrder returns c if it has an order in time. Else it returns a copy in the order of the
+// inWrittenOrder returns c if it has an order in time. Else it returns a copy in the order of the
 // transactions that wrote the rows last, and of the rows within one. That is not the commit order:
 // concurrent transactions that write a key can be swapped. Rows cannot resume in it.
-func (c *TableReader) InWrittenOrder() *TableReader {
+func (c *TableReader) inWrittenOrder() *TableReader {
 	if !c.Order.Random {
 		return c
 	}
@@ -235,9 +235,9 @@ func (c *TableReader) InWrittenOrder() *TableReader {
 	return &ordered
 }
 
-// TimeColumn returns the column with the time of a row's insert: wanted, or the one that rows are
+// timeColumn returns the column with the time of a row's insert: wanted, or the one that rows are
 // ordered by, or created_at, or the only one with a time; empty: none. An error is about wanted.
-func (c *TableReader) TimeColumn(wanted string) (string, error) {
+func (c *TableReader) timeColumn(wanted string) (string, error) {
 	var all, timed []string
 	for _, column := range c.Relation.Columns {
 		all = append(all, column.Name)

@@ -1,4 +1,4 @@
-package backfill_test
+package backfill
 
 import (
 	"context"
@@ -18,22 +18,21 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
 )
 
-func (p *place) describe(table string, roles backfill.KeyColumns) (*backfill.TableReader, error) {
+func (p *place) describe(table string, roles KeyColumns) (*TableReader, error) {
 	p.T.Helper()
 	publication, err := slot.VerifyPublication(p.T.Context(), p.Conn, "postrider", []string{table})
 	require.NoError(p.T, err)
-	return backfill.NewTableReader(p.T.Context(), p.Rows(), publication.Tables[0], []string{table}, roles)
+	return NewTableReader(p.T.Context(), p.Rows(), publication.Tables[0], []string{table}, roles)
 }
 
 // read returns the ids of all rows after a position, and the position of the last.
-func read(t *testing.T, conn *pgx.Conn, c *backfill.TableReader, after *backfill.Position, limit int) (ids []string, last *backfill.Position) {
+func read(t *testing.T, conn *pgx.Conn, c *TableReader, after *Position, limit int) (ids []string, last *Position) {
 	t.Helper()
 	rows, err := c.Rows(t.Context(), conn, after)
 	require.NoError(t, err)
@@ -50,9 +49,9 @@ func read(t *testing.T, conn *pgx.Conn, c *backfill.TableReader, after *backfill
 	return ids, last
 }
 
-func (p *place) inserted(table *backfill.TableReader, upTo pglogrepl.LSN) (map[backfill.RowID]struct{}, error) {
+func (p *place) inserted(table *TableReader, upTo pglogrepl.LSN) (map[rowID]struct{}, error) {
 	p.T.Helper()
-	return backfill.Inserted(p.T.Context(), p.Postgres, p.Conn, replication.DefaultConfig(), p.Name, []*backfill.TableReader{table}, upTo, zerolog.Nop())
+	return readInserted(p.T.Context(), p.Postgres, p.Conn, replication.DefaultConfig(), p.Name, []*TableReader{table}, upTo, zerolog.Nop())
 }
 
 func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
@@ -87,12 +86,12 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 		for range 4 {
 			<-started
 		}
-		table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+		table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 		require.NoError(t, err)
-		exported, err := backfill.CreateExported(ctx, p.Postgres, p.Conn, p.Config())
+		exported, err := createExported(ctx, p.Postgres, p.Conn, p.Config())
 		require.NoError(t, err)
 		conn := p.Rows()
-		require.NoError(t, exported.Begin(ctx, conn))
+		require.NoError(t, exported.begin(ctx, conn))
 		exported.Close()
 		before, _ := read(t, conn, table, nil, -1)
 		stop()
@@ -111,7 +110,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 
 		// What comes by the slot is exactly what is not in the snapshot.
 		now := p.Rows()
-		end, err := backfill.BeginNow(ctx, now)
+		end, err := beginNow(ctx, now)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
@@ -125,7 +124,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 				break
 			}
 			require.NoError(t, err)
-			_, comes := inserted[row.ID]
+			_, comes := inserted[row.id]
 			require.NotEqual(t, comes, slices.Contains(before, string(row.Values[0])), "row %s", row.Values[0])
 			seen++
 		}
@@ -143,7 +142,7 @@ func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 		p, _ := onOwn(t, version, nil)
 		p.Outbox()
 		ctx := t.Context()
-		table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+		table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 		require.NoError(t, err)
 		_, err = slot.CreateWithin(ctx, p.Conn, p.Config(), patience)
 		require.NoError(t, err)
@@ -155,7 +154,7 @@ func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 				p.Exec(`INSERT INTO outbox VALUES (1)`)
 			}
 			conn := p.Rows()
-			end, err := backfill.BeginNow(ctx, conn)
+			end, err := beginNow(ctx, conn)
 			require.NoError(t, err)
 			inserted, err := p.inserted(table, end)
 			require.NoError(t, err)
@@ -169,7 +168,7 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 	p := onShared(t, "")
 	p.Outbox()
 	ctx := t.Context()
-	table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+	table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 	require.NoError(t, err)
 	_, err = slot.CreateWithin(ctx, p.Conn, p.Config(), patience)
 	require.NoError(t, err)
@@ -177,7 +176,7 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 	for i := range 20 {
 		p.Exec(`INSERT INTO outbox VALUES ($1)`, i)
 		conn := p.Rows()
-		end, err := backfill.BeginNow(ctx, conn)
+		end, err := beginNow(ctx, conn)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
@@ -192,11 +191,11 @@ func TestCreateExported_SaysWhomItWaitsFor(t *testing.T) {
 	p.Exec(`BEGIN`)
 	p.Exec(`INSERT INTO outbox VALUES (1)`)
 	asked := p.Rows()
-	_, err := backfill.CreateExported(t.Context(), p.Postgres, asked, p.Config())
+	_, err := createExported(t.Context(), p.Postgres, asked, p.Config())
 	require.ErrorIs(t, err, slot.ErrBlocked)
 	require.ErrorContains(t, err, fmt.Sprintf("pid %d", p.Conn.PgConn().PID()))
 	p.Exec(`ROLLBACK`)
-	e, err := backfill.CreateExported(t.Context(), p.Postgres, asked, p.Config())
+	e, err := createExported(t.Context(), p.Postgres, asked, p.Config())
 	require.NoError(t, err)
 	e.Close()
 }
@@ -205,7 +204,7 @@ func TestCreateExported_CanFailOver(t *testing.T) {
 	p := onShared(t, "18")
 	cfg := p.Config()
 	cfg.Failover = true
-	e, err := backfill.CreateExported(t.Context(), p.Postgres, p.Conn, cfg)
+	e, err := createExported(t.Context(), p.Postgres, p.Conn, cfg)
 	require.NoError(t, err)
 	e.Close()
 	s, err := slot.Get(t.Context(), p.Conn, p.Name)
@@ -218,19 +217,19 @@ func TestRows_GoesOnBehindAPosition(t *testing.T) {
 	const ids = `'00000000-0000-0000-0000-00000000000'||n`
 	for _, c := range []struct {
 		name, table string
-		roles       backfill.KeyColumns
+		roles       KeyColumns
 		order       string
 		want        string
 	}{
-		{"integers", `id bigint PRIMARY KEY`, backfill.KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
-		{"a time with NULLs and ties", `id int PRIMARY KEY, at timestamptz`, backfill.KeyColumns{OrderBy: "at"}, "at", "7 8 9 1 4 3 6 2 5"},
-		{"a time that is not NULL", `id int PRIMARY KEY, at date NOT NULL DEFAULT now()`, backfill.KeyColumns{Timestamp: "at"}, "at", "1 2 3 4 5 6 7 8 9"},
-		{"numbers that are no integers", `id int PRIMARY KEY, at float8`, backfill.KeyColumns{OrderBy: "at"}, "at", "7 8 9 3 6 1 4 2 5"},
-		{"the order given is the id", `id int PRIMARY KEY, at int`, backfill.KeyColumns{OrderBy: "id", Timestamp: "at"}, "id", "1 2 3 4 5 6 7 8 9"},
-		{"random ids", `id uuid PRIMARY KEY`, backfill.KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
-		{"text with quotes", `id text PRIMARY KEY`, backfill.KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
-		{"a type of one's own", `id text PRIMARY KEY, at mood`, backfill.KeyColumns{OrderBy: "at"}, "at", "7 8 9 2 5 1 4 3 6"}, // as text
-		{"a unique index with another column", `id int NOT NULL, day int NOT NULL DEFAULT 5, UNIQUE (day, id)`, backfill.KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
+		{"integers", `id bigint PRIMARY KEY`, KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
+		{"a time with NULLs and ties", `id int PRIMARY KEY, at timestamptz`, KeyColumns{OrderBy: "at"}, "at", "7 8 9 1 4 3 6 2 5"},
+		{"a time that is not NULL", `id int PRIMARY KEY, at date NOT NULL DEFAULT now()`, KeyColumns{Timestamp: "at"}, "at", "1 2 3 4 5 6 7 8 9"},
+		{"numbers that are no integers", `id int PRIMARY KEY, at float8`, KeyColumns{OrderBy: "at"}, "at", "7 8 9 3 6 1 4 2 5"},
+		{"the order given is the id", `id int PRIMARY KEY, at int`, KeyColumns{OrderBy: "id", Timestamp: "at"}, "id", "1 2 3 4 5 6 7 8 9"},
+		{"random ids", `id uuid PRIMARY KEY`, KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
+		{"text with quotes", `id text PRIMARY KEY`, KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
+		{"a type of one's own", `id text PRIMARY KEY, at mood`, KeyColumns{OrderBy: "at"}, "at", "7 8 9 2 5 1 4 3 6"}, // as text
+		{"a unique index with another column", `id int NOT NULL, day int NOT NULL DEFAULT 5, UNIQUE (day, id)`, KeyColumns{}, "id", "1 2 3 4 5 6 7 8 9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := onShared(t, "")
@@ -263,7 +262,7 @@ func TestRows_GoesOnBehindAPosition(t *testing.T) {
 			require.Equal(t, c.name == "random ids" || strings.Contains(c.name, "text"), table.Order.Random)
 
 			conn := p.Rows()
-			_, err = backfill.BeginNow(t.Context(), conn)
+			_, err = beginNow(t.Context(), conn)
 			require.NoError(t, err)
 			whole, _ := read(t, conn, table, nil, -1)
 			last := make([]string, len(whole))
@@ -292,11 +291,11 @@ func TestRows_ReadsByCommitTime(t *testing.T) {
 	for n := range 20 {
 		p.Exec(`INSERT INTO outbox (n) VALUES ($1)`, n)
 	}
-	table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+	table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 	require.NoError(t, err)
 	require.True(t, table.Order.Commit)
 	conn := p.Rows()
-	_, err = backfill.BeginNow(t.Context(), conn)
+	_, err = beginNow(t.Context(), conn)
 	require.NoError(t, err)
 	rows, err := table.Rows(t.Context(), conn, nil)
 	require.NoError(t, err)
@@ -315,11 +314,11 @@ func TestRows_ReadsWhatThePublicationSends(t *testing.T) {
 		p.Exec(`INSERT INTO outbox SELECT n, 'a'||n, 'b' FROM generate_series(1, 10) n`)
 		p.Exec(`INSERT INTO child VALUES (100, 'comes as a row of child')`)
 		p.Exec(`CREATE PUBLICATION postrider FOR TABLE ONLY outbox (id, a) WHERE (id > 4) WITH (publish = 'insert')`)
-		table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+		table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 		require.NoError(t, err)
 		require.Len(t, table.Relation.Columns, 2)
 		conn := p.Rows()
-		_, err = backfill.BeginNow(t.Context(), conn)
+		_, err = beginNow(t.Context(), conn)
 		require.NoError(t, err)
 		ids, at := read(t, conn, table, nil, 2)
 		require.Equal(t, []string{"5", "6"}, ids)
@@ -348,11 +347,11 @@ func TestRows_LeavesOutPartitionsThatAreTablesThemselves(t *testing.T) {
 	publication, err := slot.VerifyPublication(t.Context(), p.Conn, "postrider", tables[:1])
 	require.NoError(t, err)
 	conn := p.Rows()
-	whole, err := backfill.NewTableReader(t.Context(), conn, publication.Tables[0], tables[:1], backfill.KeyColumns{ID: "id"})
+	whole, err := NewTableReader(t.Context(), conn, publication.Tables[0], tables[:1], KeyColumns{ID: "id"})
 	require.NoError(t, err)
-	part, err := backfill.NewTableReader(t.Context(), conn, publication.Tables[0], tables, backfill.KeyColumns{ID: "id"})
+	part, err := NewTableReader(t.Context(), conn, publication.Tables[0], tables, KeyColumns{ID: "id"})
 	require.NoError(t, err)
-	_, err = backfill.BeginNow(t.Context(), conn)
+	_, err = beginNow(t.Context(), conn)
 	require.NoError(t, err)
 	ids, _ := read(t, conn, whole, nil, -1)
 	require.Equal(t, []string{"2", "3", "4"}, ids)
@@ -368,13 +367,13 @@ func readPartitions(t *testing.T, publication string) {
 	}
 	p.Exec(publication)
 	p.Exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 30) n`)
-	table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+	table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 	require.NoError(t, err)
 	_, err = slot.CreateWithin(t.Context(), p.Conn, p.Config(), patience)
 	require.NoError(t, err)
 	p.Exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 3) n`)
 	conn := p.Rows()
-	end, err := backfill.BeginNow(t.Context(), conn)
+	end, err := beginNow(t.Context(), conn)
 	require.NoError(t, err)
 	inserted, err := p.inserted(table, end)
 	require.NoError(t, err)
@@ -385,7 +384,7 @@ func readPartitions(t *testing.T, publication string) {
 	for range 33 {
 		row, err := rows.Next(t.Context())
 		require.NoError(t, err)
-		if _, comes := inserted[row.ID]; comes {
+		if _, comes := inserted[row.id]; comes {
 			found++
 		}
 	}
@@ -406,7 +405,7 @@ func TestNewTableReader_Refuses(t *testing.T) {
 		p.Exec(`DROP PUBLICATION IF EXISTS postrider`)
 		p.Exec(`CREATE TABLE outbox (` + c.table + `)`)
 		p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
-		_, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+		_, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 		require.ErrorIs(t, err, slot.ErrNoSnapshot, c.table)
 		require.ErrorContains(t, err, c.want)
 		requireFix(t, err)
@@ -426,16 +425,16 @@ func TestNewTableReader_SaysWhichRightIsMissing(t *testing.T) {
 	p.Outbox()
 	p.Exec(`INSERT INTO outbox VALUES (1)`)
 	p.Postgres = p.Role(p.Name)
-	_, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+	_, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 	require.ErrorIs(t, err, postgres.ErrPermission)
 	var advised *slot.Error
 	require.ErrorAs(t, err, &advised)
 	require.Contains(t, advised.Fix, `GRANT SELECT ON "public"."outbox" TO "`+p.Name+`"`)
 	p.Exec(`GRANT SELECT ON outbox TO ` + p.Name)
-	_, err = p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+	_, err = p.describe("public.outbox", KeyColumns{ID: "id"})
 	require.NoError(t, err)
 	p.Exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`) // which would hide rows
-	_, err = p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+	_, err = p.describe("public.outbox", KeyColumns{ID: "id"})
 	require.ErrorIs(t, err, postgres.ErrPermission)
 }
 
@@ -443,13 +442,13 @@ func TestEstimateRows_KnowsATableThatWasNeverAnalyzed(t *testing.T) {
 	p := onShared(t, "")
 	p.Outbox()
 	p.Exec(`INSERT INTO outbox SELECT n, repeat('x', 200) FROM generate_series(1, 10000) n`)
-	table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+	table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 	require.NoError(t, err)
-	n, err := table.EstimateRows(t.Context(), p.Conn)
+	n, err := table.estimateRows(t.Context(), p.Conn)
 	require.NoError(t, err)
 	require.Positive(t, n)
 	p.Exec(`ANALYZE outbox`)
-	n, err = table.EstimateRows(t.Context(), p.Conn)
+	n, err = table.estimateRows(t.Context(), p.Conn)
 	require.NoError(t, err)
 	require.InDelta(t, 10_000, n, 100)
 }

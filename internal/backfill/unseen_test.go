@@ -1,4 +1,4 @@
-package backfill_test
+package backfill
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
@@ -28,7 +27,7 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		p.Exec(`SET synchronous_commit = local`)
 		p.Outbox()
 		p.Exec(`CREATE TABLE other (id int)`)
-		table, err := p.describe("public.outbox", backfill.KeyColumns{ID: "id"})
+		table, err := p.describe("public.outbox", KeyColumns{ID: "id"})
 		require.NoError(t, err)
 		creating, last := p.createsBeside()
 		p.busy() // belongs to neither side yet: nobody waits for it
@@ -38,7 +37,7 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		got := <-creating
 		require.NoError(t, got.err)
 		first := p.Rows()
-		require.NoError(t, got.e.Begin(ctx, first), "it is in pg_xact, so it can be read")
+		require.NoError(t, got.e.begin(ctx, first), "it is in pg_xact, so it can be read")
 		ids, _ := read(t, first, table, nil, -1)
 		require.Equal(t, []string{"1"}, ids)
 		got.e.Close()
@@ -60,7 +59,7 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		require.NoError(t, <-committed)
 		now := p.Rows()
 		require.NoError(t, slot.AwaitCommitted(ctx, now, got.e.Xmax, got.e.Running))
-		end, err := backfill.BeginNow(ctx, now)
+		end, err := beginNow(ctx, now)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)

@@ -44,8 +44,8 @@ func (x *snapshotPlace) resumes(stop context.Context) (ended <-chan error) {
 func TestCopy_GoesOnBesideLaterTransactions(t *testing.T) {
 	x := newSnapshotPlace(t)
 	x.insert(1, 5)
-	x.store.save = func(r *Record) error {
-		if r.Phase == Copying {
+	x.store.save = func(r *record) error {
+		if r.Phase == phaseCopying {
 			return errCut
 		}
 		return nil
