@@ -127,17 +127,11 @@ func (r *resolution) choose(x *deadletter.Index, ids []string) ([]*deadletter.En
 	if len(ids) == 0 {
 		return x.List(r.filter.filter()), nil
 	}
-	var open []*deadletter.Entry
-	for _, id := range ids {
-		e, err := x.Find(id)
-		if err != nil {
-			return nil, exit.Usagef("%v", err)
-		}
-		if e.Open() {
-			open = append(open, e)
-		}
+	chosen, err := x.FindOpen(ids)
+	if err != nil {
+		return nil, exit.Usagef("%v", err)
 	}
-	return open, nil
+	return chosen, nil
 }
 
 func lettersText(letters []*deadletter.Entry) string {

@@ -2,15 +2,11 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/status"
 )
 
@@ -37,26 +33,11 @@ not. A paused relay is alive and not ready.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return checkHealth(ctx, l.Config.HTTP, path)
+			return status.Probe(ctx, l.Config.HTTP, path)
 		},
 	}
 	cmd.Flags().BoolVar(&ready, "ready", false, "request /readyz instead of /livez")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
 	a.keyFlags(cmd, "http.listen")
 	return cmd
-}
-
-func checkHealth(ctx context.Context, c httpserver.Config, path string) error {
-	code, body, err := status.Get(ctx, c, path)
-	if err != nil || code == http.StatusOK {
-		return err
-	}
-	var probe httpserver.Probe
-	if json.Unmarshal(body, &probe) != nil || probe.Reason == "" {
-		return status.NotPostrider(c.LocalURL()+path, code)
-	}
-	if probe.Detail != "" {
-		probe.Reason += ": " + probe.Detail
-	}
-	return fmt.Errorf("%s: %s", path, probe.Reason)
 }

@@ -6,11 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
@@ -28,8 +24,6 @@ type debeziumImport struct {
 	force       bool
 	draft       bool
 	databaseURL string
-	tables      []string            // that a pattern may match: of --table or of the database
-	columns     map[string][]string // of the tables of the database
 	options     debezium.Options
 }
 
@@ -67,7 +61,7 @@ is given. Passwords and keys are never copied.`,
 			"--output takes it")
 	f.StringVar(&i.databaseURL, "postgres", "",
 		"`URL` of the database, to find the tables of patterns and to look for the columns")
-	f.StringArrayVar(&i.tables, "table", nil,
+	f.StringArrayVar(&i.options.Tables, "table", nil,
 		"an outbox `table`, schema.name, where the file has a pattern or nothing; may be repeated")
 	f.StringSliceVar(&i.options.Brokers, "brokers", nil,
 		"the worker's bootstrap.servers, `host:port`,...")
@@ -104,103 +98,23 @@ func (i *debeziumImport) run(ctx context.Context) error {
 			Next: "give the connector's configuration as Kafka Connect has it: curl -s " +
 				"http://CONNECT:8083/connectors/NAME"}
 	}
+	var columns map[string][]string
 	if i.databaseURL != "" {
 		cfg := config.Config{Postgres: postgres.Config{URL: secret.Of(i.databaseURL),
 			ConnectTimeout: postgres.DefaultConfig().ConnectTimeout}}
-		if err := i.connect(ctx, cfg, i.look); err != nil {
+		err := i.connect(ctx, cfg, func(s *session) (err error) {
+			i.options.Tables, columns, err = debezium.ReadTables(s.ctx, s.conn)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
-	if i.databaseURL != "" || len(i.tables) > 0 {
-		i.options.Tables = func(pattern string) ([]string, error) {
-			return debezium.Match(pattern, i.tables)
-		}
-	}
 	t := debezium.Translate(connector, i.options)
-	if err := i.judge(t); err != nil {
+	if err := t.Judge(columns); err != nil {
 		return err
 	}
 	return i.write(connector, t)
-}
-
-// look reads the tables and columns of the database.
-func (i *debeziumImport) look(s *session) error {
-	rows, err := s.conn.Query(s.ctx, `SELECT pg_catalog.format('%s.%s', n.nspname, c.relname), a.attname
-		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname::text NOT LIKE 'pg\_%'
-		ORDER BY 1, a.attnum`)
-	if err != nil {
-		return fmt.Errorf("look for tables: %w", postgres.Error(err))
-	}
-	i.columns = map[string][]string{}
-	var table string
-	var column *string
-	_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
-		if _, known := i.columns[table]; !known {
-			i.tables = append(i.tables, table)
-			i.columns[table] = []string{}
-		}
-		if column != nil {
-			i.columns[table] = append(i.columns[table], *column)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("look for tables: %w", postgres.Error(err))
-	}
-	return nil
-}
-
-// judge loads the new configuration as run does, and compares the columns. It refuses a property
-// from which a problem comes.
-func (i *debeziumImport) judge(t *debezium.Translation) error {
-	for _, c := range t.Columns {
-		columns, known := i.columns[c.Table]
-		if known && !c.Optional && !slices.Contains(columns, c.Name) {
-			t.Reject(c.Key, fmt.Sprintf("table %s has no column %s", c.Table, c.Name))
-		}
-	}
-	problems, err := problemsOf(t)
-	if err != nil {
-		return fmt.Errorf("check the configuration: %w", err)
-	}
-	already := len(t.Refused()) > 0
-	for _, p := range problems {
-		if already && p.Origin == "default" {
-			continue // it follows from a refused property
-		}
-		why := strings.TrimPrefix(p.Err.Error(), p.Key+" ")
-		if p.Hint != "" {
-			why += "; " + p.Hint
-		}
-		t.Reject(p.Key, why)
-	}
-	return nil
-}
-
-// problemsOf loads the configuration without [postgres], whose files and variables are another
-// machine's.
-func problemsOf(t *debezium.Translation) (problems config.Problems, err error) {
-	dir, err := os.MkdirTemp("", "postrider-import-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "postrider.toml")
-	if err := os.WriteFile(path, t.TOML(), 0o600); err != nil {
-		return nil, err
-	}
-	src := config.Source{Path: path}
-	for _, v := range t.Variables {
-		src.Env = append(src.Env, v+"=x")
-	}
-	_, err = config.LoadValid(src, "slot", "snapshot", "replication", "router", "format", "sink",
-		"relay")
-	if errors.As(err, &problems) {
-		return problems, nil
-	}
-	return nil, err
 }
 
 // write prints the report and, unless something is refused, the configuration.

@@ -132,30 +132,20 @@ func (c *advance) behindDebezium(a *app, cmd *cobra.Command, args []string) erro
 
 const slotStays = "none is lost: the slot stays where it is"
 
-// lastEvent reads the offset.
+// lastEvent reads the file of --debezium-offsets.
 func (c *advance) lastEvent(a *app) (last replication.LastEvent, err error) {
 	data, err := a.read(c.offsets)
 	if err != nil {
 		return last, exit.Usagef("--debezium-offsets %s: %v", c.offsets, err)
 	}
-	o, err := debezium.ParseOffset(data)
-	letters := map[string]byte{"INSERT": 'I', "UPDATE": 'U', "DELETE": 'D', "TRUNCATE": 'T',
-		"MESSAGE": 'M', "BEGIN": 'B', "COMMIT": 'C'}
-	letter, known := letters[o.Type]
-	switch {
-	case err != nil:
-	case o.Snapshot:
-		err = errors.New("it is of the end of a snapshot: nothing of the slot's stream was " +
-			"published yet")
-	case !known:
-		err = errors.New("it does not say what the last event was: none of the stream came yet, " +
-			"or the connector is older than Debezium 1.9")
+	offset, err := debezium.ParseOffset(data)
+	if err == nil {
+		last, err = offset.LastEvent()
 	}
 	if err != nil {
 		return last, uselessOffset(fmt.Errorf("--debezium-offsets %s: %w", c.offsets, err))
 	}
-	return replication.LastEvent{Type: letter, XID: o.TxID, LSN: pglogrepl.LSN(o.LSN),
-		Count: int64(o.Events), BeginCounts: true}, nil
+	return last, nil
 }
 
 // uselessOffset is the error of an offset that leads to no position of the slot.

@@ -97,6 +97,20 @@ func (x *Index) Find(text string) (*Entry, error) {
 	return found, nil
 }
 
+// FindOpen finds a dead letter for each of ids, as Find does, and returns those that are open.
+func (x *Index) FindOpen(ids []string) (open []*Entry, err error) {
+	for _, id := range ids {
+		e, err := x.Find(id)
+		if err != nil {
+			return nil, err
+		}
+		if e.Open() {
+			open = append(open, e)
+		}
+	}
+	return open, nil
+}
+
 // Filter selects open dead letters. A zero field selects all of them.
 type Filter struct {
 	All      bool // also redriven and discarded ones

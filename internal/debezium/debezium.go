@@ -2,8 +2,8 @@
 // Outbox Event Router: every property is mapped to a key of postrider.toml, not needed, or
 // refused.
 //
-// It connects to nothing, and of other packages it has only the names of their keys. No value
-// that may be a secret leaves it: passwords become references to the environment or to files.
+// It makes no connection. No value that may be a secret leaves it: passwords become references to
+// the environment or to files.
 //
 //	debezium.go        Translate: every property of a connector
 //	items.go           what becomes of a property: mapped, not needed, refused
@@ -19,6 +19,8 @@
 //	route.go           the EventRouter
 //	converter.go       key, value and header converters
 //	producer.go        producer.override.*, and the creation of topics
+//	database.go        the tables of a database and their columns
+//	judge.go           what of the new configuration is wrong
 //	offset.go          a stored offset
 //	pattern.go         Debezium's lists of regular expressions
 //	toml.go            the file that is written
@@ -46,9 +48,9 @@ type Connector struct {
 
 // Options are what the file does not contain.
 type Options struct {
-	// Tables lists the tables, as schema.table, that match a Java regular expression as a whole; see
-	// Match. nil: only lists of literal names can be resolved.
-	Tables func(pattern string) ([]string, error)
+	// Tables are those that a pattern may match, as schema.table. nil: they are not known, and only
+	// lists of literal names can be resolved.
+	Tables []string
 	// KeyConverter and ValueConverter are the worker's, for a connector that names none: a class, or
 	// a format of postrider. Empty: JsonConverter with schemas, with an item about it.
 	KeyConverter, ValueConverter string
@@ -89,32 +91,18 @@ type Translation struct {
 	// Items has one item per property and those with Default set, in the order of the names.
 	Items     []Item
 	Variables []string // environment variables that the TOML refers to
-	Columns   []Column // that the routers read, in their tables
 
-	doc document
+	columns []column // that the routers read, in their tables
+	doc     document
 }
 
-// Column is a column that a router reads.
-type Column struct {
-	Table    string // schema.table
-	Name     string
-	Property string // that names it, as it stands in the file; for a default the property that could
-	Key      string // of postrider.toml
-	Optional bool   // table.field.additional.missing = ignore
-}
-
-// Reject refuses what is mapped to a key of postrider.toml: only the program that reads the key
-// can judge its value. A key that comes from a default gets an item.
-func (t *Translation) Reject(key, why string) {
-	for n, i := range t.Items {
-		for _, s := range i.Settings {
-			if strings.HasPrefix(s, key+" = ") {
-				t.Items[n].Outcome, t.Items[n].Text, t.Items[n].Settings = Refused, why, nil
-				return
-			}
-		}
-	}
-	t.Items = append(t.Items, Item{Property: key, Outcome: Refused, Text: why, Default: true})
+// column is a column that a router reads.
+type column struct {
+	table    string // schema.table
+	name     string
+	property string // that names it, as it stands in the file; for a default the property that could
+	key      string // of postrider.toml
+	optional bool   // table.field.additional.missing = ignore
 }
 
 // Refused lists the items that stand in the way.
@@ -155,7 +143,7 @@ func Translate(c Connector, o Options) *Translation {
 	})
 	slices.Sort(t.variables)
 	return &Translation{
-		Items: t.items, Variables: slices.Compact(t.variables), Columns: t.columns(), doc: t.doc,
+		Items: t.items, Variables: slices.Compact(t.variables), columns: t.columns(), doc: t.doc,
 	}
 }
 

@@ -171,7 +171,7 @@ func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {
 
 func TestTranslate_FindsTheTables(t *testing.T) {
 	inDatabase := func(tables ...string) Options {
-		return Options{Tables: func(p string) ([]string, error) { return Match(p, tables) }}
+		return Options{Tables: tables}
 	}
 	for name, tt := range map[string]struct {
 		with    map[string]string
@@ -506,11 +506,11 @@ func TestTranslate_DividesLogicalMessagesToo(t *testing.T) {
 func TestTranslation_RejectsWhatTheConfigurationRefuses(t *testing.T) {
 	tr := Translate(connector(map[string]string{"transforms.outbox.route.topic.regex": "(?m)x"}),
 		Options{})
-	tr.Reject("router.route.topic.regex", "not supported")
+	tr.reject("router.route.topic.regex", "not supported")
 	i := itemOf(t, tr, "transforms.outbox.route.topic.regex")
 	require.Equal(t, Refused, i.Outcome)
 	require.Equal(t, "not supported", i.Text)
-	tr.Reject("router.route.by.field", "table a.b has no column aggregatetype")
+	tr.reject("router.route.by.field", "table a.b has no column aggregatetype")
 	i = itemOf(t, tr, "router.route.by.field")
 	require.True(t, i.Default)
 	require.Len(t, tr.Refused(), 2)

@@ -77,9 +77,7 @@ func TestSamples_AreTranslatedAsRecorded(t *testing.T) {
 func TestSamples_GiveEveryPropertyOneItem(t *testing.T) {
 	for path, c := range samples(t) {
 		for _, o := range []Options{{}, {Brokers: []string{"a:1"}, KeyConverter: "string",
-			ValueConverter: "json", Tables: func(string) ([]string, error) {
-				return []string{"public.outbox"}, nil
-			}}} {
+			ValueConverter: "json", Tables: []string{"public.outbox"}}} {
 			seen := map[string]int{}
 			for _, i := range Translate(c, o).Items {
 				require.NotEmpty(t, i.Text+strings.Join(i.Settings, ""), "%s: %s", path, i.Property)

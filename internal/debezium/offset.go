@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/replication"
 )
 
 // Offset is a connector's stored position: the place in the stream of its slot after the last
@@ -83,14 +86,14 @@ func ParseOffset(data []byte) (none Offset, err error) {
 	return all[0].Offset.offset(all[0].Partition.Server)
 }
 
-var messageTypes = []string{
-	"", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "MESSAGE", "BEGIN", "COMMIT",
-}
+// messageTypes has pgoutput's letter for each messageType.
+var messageTypes = map[string]byte{"INSERT": 'I', "UPDATE": 'U', "DELETE": 'D', "TRUNCATE": 'T',
+	"MESSAGE": 'M', "BEGIN": 'B', "COMMIT": 'C'}
 
 func (s *storedOffset) offset(server string) (none Offset, err error) {
 	running := s.Snapshot != nil && s.Snapshot != false && s.Snapshot != "false"
 	switch {
-	case !slices.Contains(messageTypes, s.Type):
+	case s.Type != "" && messageTypes[s.Type] == 0:
 		return none, fmt.Errorf("messageType %q is none that Debezium's PostgreSQL connector is known "+
 			"to write", s.Type)
 	case s.LSN == nil || *s.LSN == 0:
@@ -106,6 +109,21 @@ func (s *storedOffset) offset(server string) (none Offset, err error) {
 		Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
 		Snapshot: running,
 	}, nil
+}
+
+// LastEvent returns the last event of the slot's stream that was published.
+func (o Offset) LastEvent() (none replication.LastEvent, err error) {
+	letter, known := messageTypes[o.Type]
+	switch {
+	case o.Snapshot:
+		return none, errors.New("it is of the end of a snapshot: nothing of the slot's stream was " +
+			"published yet")
+	case !known:
+		return none, errors.New("it does not say what the last event was: none of the stream came " +
+			"yet, or the connector is older than Debezium 1.9")
+	}
+	return replication.LastEvent{Type: letter, XID: o.TxID, LSN: pglogrepl.LSN(o.LSN),
+		Count: int64(o.Events), BeginCounts: true}, nil
 }
 
 var errNoOffset = errors.New("no offset is stored: the connector has published nothing yet, or " +

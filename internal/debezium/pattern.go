@@ -81,9 +81,9 @@ func wordsOf(re *syntax.Regexp) (words []string) {
 	return words
 }
 
-// Match returns the names that a Java regular expression matches as a whole, in any case of
+// match returns the names that a Java regular expression matches as a whole, in any case of
 // letters, as Debezium does for its lists of tables. A construct that only Java has is an error.
-func Match(pattern string, names []string) (matched []string, err error) {
+func match(pattern string, names []string) (matched []string, err error) {
 	matches, err := compile("(?i)" + pattern)
 	if err != nil {
 		return nil, err

@@ -82,7 +82,7 @@ func (t *translator) captured() (tables []string, ok bool) {
 // resolve finds the tables of one pattern: in the database if there is one, else by expanding it.
 func (t *translator) resolve(pattern string) ([]string, error) {
 	if t.external.Tables != nil {
-		found, err := t.external.Tables(pattern)
+		found, err := match(pattern, t.external.Tables)
 		if err == nil && len(found) == 0 {
 			err = fmt.Errorf("no table matches %q", pattern)
 		}
@@ -141,7 +141,7 @@ func (t *translator) filtered(tables []string) ([]string, bool) {
 
 func matchesAny(patterns []string, name string) (bool, error) {
 	for _, p := range patterns {
-		m, err := Match(p, []string{name})
+		m, err := match(p, []string{name})
 		if err != nil || len(m) > 0 {
 			return err == nil, err
 		}
@@ -267,16 +267,16 @@ func sanitize(topic string) string {
 }
 
 // columns lists what the routers read, in the order of the tables.
-func (t *translator) columns() (columns []Column) {
+func (t *translator) columns() (columns []column) {
 	for _, r := range t.routes {
 		ignore := t.is(r.property("table.field.additional.missing"), "ignore") ||
 			t.is(r.property("table.fields.additional.error.on.missing"), "false")
 		for _, table := range r.tables {
 			for _, name := range slices.Sorted(maps.Keys(r.columns)) {
 				option := r.columns[name]
-				columns = append(columns, Column{
-					Table: table, Name: name, Property: t.nameInFile(r.property(option)),
-					Key: r.section + "." + option, Optional: ignore && option == placementOption,
+				columns = append(columns, column{
+					table: table, name: name, property: t.nameInFile(r.property(option)),
+					key: r.section + "." + option, optional: ignore && option == placementOption,
 				})
 			}
 		}
@@ -314,17 +314,17 @@ func (t *translator) columnList(name string, exclude bool) {
 		return
 	}
 	for _, c := range t.columns() {
-		column := c.Table + "." + c.Name
-		matched, err := matchesAny(list(v), column)
+		full := c.table + "." + c.name
+		matched, err := matchesAny(list(v), full)
 		switch {
 		case err != nil:
 			t.refuse(name, err.Error())
-		case matched == exclude && c.Optional:
+		case matched == exclude && c.optional:
 			t.refuse(name, fmt.Sprintf("takes away %s, which Debezium then leaves out where %s names it. "+
-				"Take it out there too", column, c.Property))
+				"Take it out there too", full, c.property))
 		case matched == exclude:
 			t.refuse(name, fmt.Sprintf("takes away %s, which %s names: Debezium fails with the first "+
-				"row. Correct one or the other", column, c.Property))
+				"row. Correct one or the other", full, c.property))
 		}
 	}
 	t.notNeeded(name, "postrider publishes only the columns that the router names")

@@ -100,7 +100,7 @@ func admin(
 		return refusal(code, text, base+path)
 	}
 	if json.Unmarshal(text, answer) != nil {
-		return NotPostrider(base+path, code)
+		return notPostrider(base+path, code)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func admin(
 func refusal(code int, text []byte, url string) error {
 	var refused httpserver.AdminError
 	if json.Unmarshal(text, &refused) != nil || refused.Error == "" {
-		return NotPostrider(url, code)
+		return notPostrider(url, code)
 	}
 	codes := map[int]int{
 		http.StatusUnauthorized: exit.Permission,

@@ -32,8 +32,8 @@ const (
 	maxAnswer = 4 << 20
 )
 
-// Get requests a path from the relay on this machine. An error means that there is no answer.
-func Get(ctx context.Context, c httpserver.Config,
+// get requests a path from the relay on this machine. An error means that there is no answer.
+func get(ctx context.Context, c httpserver.Config,
 	path string) (code int, body []byte, err error) {
 	base := c.LocalURL()
 	if base == "" {
@@ -98,7 +98,7 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 func FromDaemon(ctx context.Context, c httpserver.Config) (r Report, err error) {
 	err = GetJSON(ctx, c, "/status", &r)
 	if err == nil && r.Source != SourceDaemon {
-		err = fmt.Errorf("query the relay: %w", NotPostrider(c.LocalURL()+"/status", http.StatusOK))
+		err = fmt.Errorf("query the relay: %w", notPostrider(c.LocalURL()+"/status", http.StatusOK))
 	}
 	return r, err
 }
@@ -107,18 +107,34 @@ func FromDaemon(ctx context.Context, c httpserver.Config) (r Report, err error) 
 func GetJSON(ctx context.Context, c httpserver.Config, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	code, body, err := Get(ctx, c, path)
+	code, body, err := get(ctx, c, path)
 	if err != nil {
 		return err
 	}
 	if code != http.StatusOK || json.Unmarshal(body, into) != nil {
-		return fmt.Errorf("query the relay: %w", NotPostrider(c.LocalURL()+path, code))
+		return fmt.Errorf("query the relay: %w", notPostrider(c.LocalURL()+path, code))
 	}
 	return nil
 }
 
-// NotPostrider is the error of an answer that a relay does not give.
-func NotPostrider(url string, code int) error {
+// Probe requests a probe of the relay on this machine, such as /livez. An error says why it fails.
+func Probe(ctx context.Context, c httpserver.Config, path string) error {
+	code, body, err := get(ctx, c, path)
+	if err != nil || code == http.StatusOK {
+		return err
+	}
+	var probe httpserver.Probe
+	if json.Unmarshal(body, &probe) != nil || probe.Reason == "" {
+		return notPostrider(c.LocalURL()+path, code)
+	}
+	if probe.Detail != "" {
+		probe.Reason += ": " + probe.Detail
+	}
+	return fmt.Errorf("%s: %s", path, probe.Reason)
+}
+
+// notPostrider is the error of an answer that a relay does not give.
+func notPostrider(url string, code int) error {
 	return fmt.Errorf("%s answered %d: is it postrider that listens there?", url, code)
 }
 

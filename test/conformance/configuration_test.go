@@ -8,8 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/debezium"
 )
@@ -78,9 +76,12 @@ func (w *worker) configuration(ctx context.Context, g *golden) (config.Config, e
 	if err != nil {
 		return config.Config{}, err
 	}
+	tables, _, err := debezium.ReadTables(ctx, w.db.side)
+	if err != nil {
+		return config.Config{}, err
+	}
 	tr := debezium.Translate(connector, debezium.Options{
-		Brokers: w.suite.topics.broker.Brokers(),
-		Tables:  func(pattern string) ([]string, error) { return tablesLike(ctx, w.db.side, pattern) },
+		Brokers: w.suite.topics.broker.Brokers(), Tables: tables,
 	})
 	if refused := tr.Refused(); len(refused) > 0 {
 		return config.Config{}, fmt.Errorf("%w: %s: %s", errRefused, refused[0].Property, refused[0].Text)
@@ -97,19 +98,4 @@ func (w *worker) configuration(ctx context.Context, g *golden) (config.Config, e
 		cfg.Router[i].TracingHeaders = g.TracingLibrary // which no connector's configuration tells
 	}
 	return cfg, nil
-}
-
-// tablesLike resolves a pattern of table.include.list against the tables of the case.
-func tablesLike(ctx context.Context, conn *pgx.Conn, pattern string) ([]string, error) {
-	rows, err := conn.Query(ctx, `
-		SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema' ORDER BY 1`)
-	if err != nil {
-		return nil, err
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, err
-	}
-	return debezium.Match(pattern, all)
 }
