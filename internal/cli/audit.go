@@ -45,9 +45,10 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
   postrider audit --table outbox --topic orders --topic payments --id value:/payload/id
   postrider audit --log written.jsonl --topic orders --set sink.kafka.brokers=kafka:9092`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := validateAudit(&o, &plan); err != nil {
+			if err := validateAudit(o, plan); err != nil {
 				return err
 			}
+			plan.Committed = o.Isolation == "read_committed"
 			sections := []string{"sink", "log"}
 			if o.Log == "" {
 				sections = append(sections, "postgres")
@@ -147,19 +148,17 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 }
 
 // validateAudit refuses flags that do not go together.
-func validateAudit(o *auditor.Options, plan *auditor.Plan) error {
-	plan.Committed = o.Isolation == "read_committed"
+func validateAudit(o auditor.Options, plan auditor.Plan) error {
 	switch {
 	case o.Examples < 0:
 		return exit.Usagef("--examples must not be negative")
 	case o.Slot != "" && (o.Log != "" || o.OrderBy != ""):
-		return exit.Usagef("--slot, --order-by and --log each say in what order rows were " +
-			"committed: give one")
+		return exit.Usagef("--slot, --order-by and --log each give the order of commits: use one")
 	case o.Log != "" && o.OrderBy != "":
 		return exit.Usagef("--order-by is for a table: the lines of a write log are in the " +
 			"order of commits")
 	case o.Log != "" && len(o.Topics) == 0 && plan.Pattern == nil:
-		return exit.Usagef("--log says nothing of topics: name them with --topic or --topics")
+		return exit.Usagef("--log needs topics: name them with --topic or --topics")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func TestAudit_RefusesWhatItCannotDo(t *testing.T) {
 		{[]string{"--topics", "("}, exit.Usage, "--topics"},
 		{[]string{"--log", "gone.jsonl"}, exit.Usage, "name them with --topic or --topics"},
 		{[]string{"--slot", "kept", "--order-by", "number"}, exit.Usage,
-			"each say in what order rows were committed"},
+			"each give the order of commits: use one"},
 		{[]string{"--log", "gone.jsonl", "--topic", "x", "--order-by", "number"}, exit.Usage,
 			"--order-by is for a table"},
 		{[]string{"--set", "sink.kind=stdout", "--log", "gone.jsonl", "--topic", "x"}, exit.Config,
