@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	},
 	"internal/bench": {
 		"internal/audit", "internal/audit/topics", "internal/demo", "internal/embedded",
-		"internal/embedded/child", "internal/postgres", "replication", "sink", "slot",
+		"internal/embedded/child", "internal/postgres", "replication", "sink", "sink/kafka", "slot",
 	},
 	"internal/demo": {
 		"internal/audit", "internal/audit/topics", "internal/postgres", "sink/kafka",

@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -73,12 +73,12 @@ func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)
 
 // bench is one call of Run.
 type bench struct {
-	cfg   Config
-	pg    postgres.Config
-	say   func(string)
-	admin *kadm.Client
-	pids  []int                         // of the brokers, where they are known
-	undo  []func(context.Context) error // removes what was made and ends what was started
+	cfg    Config
+	pg     postgres.Config
+	say    func(string)
+	client *kafka.Client
+	pids   []int                         // of the brokers, where they are known
+	undo   []func(context.Context) error // removes what was made and ends what was started
 }
 
 // atEnd has undo called at the end of the run or, before the first, at the end of the bench.

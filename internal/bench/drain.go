@@ -27,7 +27,7 @@ func (r *run) drain(ctx context.Context) error {
 	r.before = usage{broker: r.brokerCPU()} // the relay and the walsender are new
 	var toFirst time.Duration
 	var first reading // after the allocations of the start
-	records := func() (int64, error) { return demo.CountRecords(ctx, r.admin, topics(r.prefix)...) }
+	records := func() (int64, error) { return demo.CountRecords(ctx, r.client, topics(r.prefix)...) }
 	err := inOrder(ctx, r.backlog, r.flush, r.startRelay, func(ctx context.Context) (err error) {
 		if err = r.relay.awaitProgress(ctx, firstEvery, 1, records); err == nil {
 			toFirst = time.Since(r.relay.started)

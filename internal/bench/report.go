@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/postrider/postrider/internal/postgres"
 )
 
@@ -90,7 +92,7 @@ func (b *bench) versions(ctx context.Context) (server, cluster string) {
 		server, _, _ = strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
 		postgres.Close(conn)
 	}
-	if brokers, err := b.admin.ApiVersions(ctx); err == nil {
+	if brokers, err := kadm.NewClient(b.client.Client).ApiVersions(ctx); err == nil {
 		for _, one := range brokers.Sorted() {
 			cluster = strings.TrimPrefix(one.VersionGuess(), "v")
 		}

@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink/kafka"
 )
 
 // Names of everything that the demo makes, in a database of its own or in yours.
@@ -106,13 +106,14 @@ func (d *Demo) SetUp(ctx context.Context) error {
 	if err := d.exec(ctx, dropSlotSQL, dropSQL, createSQL, createSlotSQL); err != nil {
 		return fmt.Errorf("set up the demo's tables: %w", err)
 	}
-	return d.withKafka(func(admin *kadm.Client) error { return createTopics(ctx, admin) })
+	return d.withKafka(func(client *kafka.Client) error { return createTopics(ctx, client) })
 }
 
 // TearDown removes everything that SetUp and the relay made.
 func (d *Demo) TearDown(ctx context.Context) error {
-	deleteTopics := func(admin *kadm.Client) error { return DeleteTopics(ctx, admin, Topics()...) }
-	return errors.Join(d.exec(ctx, dropSlotSQL, dropSQL), d.withKafka(deleteTopics))
+	return errors.Join(d.exec(ctx, dropSlotSQL, dropSQL), d.withKafka(func(c *kafka.Client) error {
+		return DeleteTopics(ctx, c, Topics()...)
+	}))
 }
 
 func (d *Demo) connect(ctx context.Context) (*pgx.Conn, error) {

@@ -16,9 +16,22 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
+// NewClient makes a client of the cluster at brokers, which connects when it is used. The caller
+// closes it.
+func NewClient(brokers []string) (*kafka.Client, error) {
+	const patience = 5 * time.Second // for a connection, and for a request that is repeated
+	cfg := KafkaConfig(brokers)
+	cfg.DialTimeout = patience
+	client, err := cfg.NewClient(kafka.NewDialer(&cfg), zerolog.Nop(), kgo.RetryTimeout(patience))
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka at %v: %w", brokers, err)
+	}
+	return client, nil
+}
+
 // DeleteTopics deletes topics. One that does not exist is no error.
-func DeleteTopics(ctx context.Context, admin *kadm.Client, topics ...string) error {
-	deleted, err := admin.DeleteTopics(ctx, topics...)
+func DeleteTopics(ctx context.Context, client *kafka.Client, topics ...string) error {
+	deleted, err := kadm.NewClient(client.Client).DeleteTopics(ctx, topics...)
 	if err != nil {
 		return fmt.Errorf("delete the topics %v: %w", topics, err)
 	}
@@ -32,8 +45,8 @@ func DeleteTopics(ctx context.Context, admin *kadm.Client, topics ...string) err
 
 // CountRecords returns how many offsets are taken in the topics: by records and by the markers of
 // transactions.
-func CountRecords(ctx context.Context, admin *kadm.Client, topics ...string) (int64, error) {
-	ends, err := admin.ListEndOffsets(ctx, topics...)
+func CountRecords(ctx context.Context, client *kafka.Client, topics ...string) (int64, error) {
+	ends, err := kadm.NewClient(client.Client).ListEndOffsets(ctx, topics...)
 	if err == nil {
 		err = ends.Error()
 	}
@@ -46,23 +59,23 @@ func CountRecords(ctx context.Context, admin *kadm.Client, topics ...string) (in
 }
 
 // withKafka calls use with a client that ends with it.
-func (d *Demo) withKafka(use func(*kadm.Client) error) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(d.brokers...))
+func (d *Demo) withKafka(use func(*kafka.Client) error) error {
+	client, err := NewClient(d.brokers)
 	if err != nil {
-		return fmt.Errorf("connect to Kafka at %v: %w", d.brokers, err)
+		return err
 	}
 	defer client.Close()
-	return use(kadm.NewClient(client))
+	return use(client)
 }
 
-func createTopics(ctx context.Context, admin *kadm.Client) error {
+func createTopics(ctx context.Context, client *kafka.Client) error {
 	// Records of an earlier demo would count as phantoms.
-	if err := DeleteTopics(ctx, admin, Topics()...); err != nil {
+	if err := DeleteTopics(ctx, client, Topics()...); err != nil {
 		return err
 	}
 	for _, topic := range Topics() {
 		for { // the name of a topic that is being deleted is taken for a moment
-			_, err := admin.CreateTopic(ctx, partitions, -1, nil, topic)
+			err := client.CreateTopic(ctx, topic, partitions, nil)
 			if err == nil {
 				break
 			}
@@ -88,7 +101,7 @@ func Follow(ctx context.Context, brokers, names []string) (*topics.Follower, err
 	return f, nil
 }
 
-// KafkaConfig is the configuration of a client that reads topics at brokers.
+// KafkaConfig is the default configuration with brokers.
 func KafkaConfig(brokers []string) kafka.Config {
 	cfg := kafka.DefaultConfig()
 	cfg.Brokers = brokers
@@ -109,8 +122,8 @@ func (d *Demo) received(r *topics.Followed) {
 
 // readToTheEnd waits until the consumer has read every record that is in the topics.
 func (d *Demo) readToTheEnd(ctx context.Context) error {
-	return d.withKafka(func(admin *kadm.Client) error {
-		total, err := CountRecords(ctx, admin, Topics()...)
+	return d.withKafka(func(client *kafka.Client) error {
+		total, err := CountRecords(ctx, client, Topics()...)
 		if err != nil {
 			return err
 		}

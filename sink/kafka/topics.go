@@ -156,7 +156,8 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 	if !c.Config.Topics.Create {
 		return 0, notCreated(err, CreateTopicCommand(*c.Config, topic, len(c.brokers())))
 	}
-	if err := c.create(ctx, topic, c.Config.Topics.Partitions, nil); err != nil {
+	err = c.CreateTopic(ctx, topic, c.Config.Topics.Partitions, nil)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 		if errors.Is(err, kerr.InvalidReplicationFactor) {
 			n := len(c.brokers())
 			err = Advise(err, "set sink.kafka.topics.replication_factor = %d: of the brokers there are %d",
@@ -174,9 +175,9 @@ func notCreated(missing error, command string) error {
 			"replication_factor", command)
 }
 
-// create accepts a topic that is there already. Without a replication factor the topic gets the
-// broker's default.
-func (c *Client) create(ctx context.Context, topic string, partitions int,
+// CreateTopic creates a topic with the configured replication factor, or else the broker's default.
+// The error for a topic that exists is kerr.TopicAlreadyExists.
+func (c *Client) CreateTopic(ctx context.Context, topic string, partitions int,
 	settings map[string]*string) error {
 	replicas := cmp.Or(c.Config.Topics.ReplicationFactor, -1)
 	//nolint:gosec // validated, and some seconds
@@ -185,9 +186,6 @@ func (c *Client) create(ctx context.Context, topic string, partitions int,
 	admin := kadm.NewClient(c.Client)
 	admin.SetTimeoutMillis(wait)
 	_, err := admin.CreateTopic(ctx, n, factor, settings, topic)
-	if errors.Is(err, kerr.TopicAlreadyExists) {
-		return nil
-	}
 	return Failed(ctx, err)
 }
 
@@ -217,7 +215,8 @@ func (o ownTopic) ensure(ctx context.Context, c *Client,
 		for key, value := range o.settings {
 			settings[key] = &value
 		}
-		if err := c.create(ctx, topic, o.partitions, settings); err != nil {
+		err := c.CreateTopic(ctx, topic, o.partitions, settings)
+		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 			return false, report, nil, Advise(fmt.Errorf("create it: %w", err), "%s", command)
 		}
 		return true, report, nil, nil
