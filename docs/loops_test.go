@@ -43,7 +43,7 @@ var waits = map[string]string{
 	"internal/debezium.parseStrimzi":              "no neighbour: through a text",
 	"internal/demo.AwaitProgress":                 "5 ms at least; ends after 30 s without progress",
 	"internal/demo.Demo.Run":                      "10 ms",
-	"internal/demo.Demo.looks":                    "a ticker of 1 s",
+	"internal/demo.Demo.reportProgress":           "a ticker of 1 s",
 	"internal/demo.createTopics":                  "100 ms",
 	"internal/httpserver.stream.ServeHTTP":        "one turn for each poll",
 	"internal/httpserver.stream.run":              "a ticker of 1 s",

@@ -167,7 +167,7 @@ func (b *bench) refuse(what string, err error) error {
 	if err != nil && (!errors.As(err, &pe) || pe.Code != "42P06" && pe.Code != "42710") {
 		return fmt.Errorf("create %s %q: %w", what, b.cfg.Name, postgres.Error(err))
 	}
-	return exists(fmt.Errorf("%s %q exists already: another bench is running there, or one was "+
+	return existsError(fmt.Errorf("%s %q exists already: another bench is running there, or one was "+
 		"killed, or it is yours", what, b.cfg.Name), fmt.Sprintf(
 		"choose another --name; or, if it is left of a bench:\n"+
 			"SELECT pg_catalog.pg_drop_replication_slot(slot_name) "+
@@ -212,7 +212,7 @@ func (b *bench) dropSlot(ctx context.Context) error {
 	return err
 }
 
-// pause returns false when ctx ends first.
+// pause blocks for d. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	return demo.WaitUntil(ctx, time.Now().Add(d))
 }

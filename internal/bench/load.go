@@ -76,6 +76,7 @@ type steady struct {
 	committed func(row int64, at time.Time)
 }
 
+// statement is the name of a writer's prepared statement.
 const statement = "steady"
 
 // newLoad connects the writers of a load of rows, which begins now.

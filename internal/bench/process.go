@@ -26,8 +26,8 @@ func cpuSeconds(pid int) float64 {
 	return stat.CPUTime()
 }
 
-// peakRSS is the most that a process ever had in memory, in bytes. The value that wait returns at
-// its end would be that of its parent, where that is larger. NaN: as of cpuSeconds.
+// peakRSS is the most that a process ever had in memory, in bytes. It is not taken from wait4: a
+// child begins with the peak of its parent there. NaN: as of cpuSeconds.
 func peakRSS(pid int) float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {

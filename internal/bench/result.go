@@ -110,8 +110,8 @@ func bucketLatency(before, after reading) *Latency {
 	return &Latency{P50: ms(.5), P95: ms(.95), P99: ms(.99), P999: ms(.999)}
 }
 
-// known is a figure to six significant digits at least. Nil: v is no number, since a part of it
-// was not measured, or it was divided by zero.
+// known returns a figure with six significant digits or more. Nil: v is no number, since a part of
+// it was not measured, or it was divided by zero.
 func known(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil

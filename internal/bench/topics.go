@@ -51,7 +51,7 @@ func (b *bench) connectKafka(ctx context.Context) error {
 	return nil
 }
 
-// createTopics makes the topics of a run. One that exists is not the bench's.
+// createTopics makes the topics of a run. One that exists was not made by it: that is an error.
 func (b *bench) createTopics(ctx context.Context, prefix string) error {
 	stamped := "LogAppendTime"
 	config := map[string]*string{"message.timestamp.type": &stamped}
@@ -61,7 +61,7 @@ func (b *bench) createTopics(ctx context.Context, prefix string) error {
 		case err == nil:
 			b.atEnd(func(ctx context.Context) error { return demo.DeleteTopics(ctx, b.client, name) })
 		case errors.Is(err, kerr.TopicAlreadyExists):
-			return exists(fmt.Errorf("topic %q exists already", name), fmt.Sprintf(
+			return existsError(fmt.Errorf("topic %q exists already", name), fmt.Sprintf(
 				"delete the topics %s*, if they are of a bench that was killed, "+
 					"or choose another --name", b.cfg.Name))
 		default:
@@ -80,8 +80,8 @@ func (b *bench) createTopics(ctx context.Context, prefix string) error {
 // topicPatience is how long new topics may be without leaders.
 const topicPatience = 10 * time.Second
 
-// exists is the error for an object of the bench's name that the bench has not made.
-func exists(err error, fix string) error {
+// existsError is the error for an object of the bench's name that the bench has not made.
+func existsError(err error, fix string) error {
 	return &slot.Error{
 		Err: err, WAL: "a slot of a bench that was killed keeps WAL until it is dropped", Fix: fix,
 	}

@@ -106,7 +106,7 @@ func newLetterFilter(cmd *cobra.Command) *letterFilter {
 	return f
 }
 
-// filter is the filter of the flags, also of an empty --key.
+// filter returns the filter of the flags. An empty --key selects letters with an empty key.
 func (f *letterFilter) filter() deadletter.Filter {
 	if key, err := f.flags.GetString("key"); err == nil && f.flags.Changed("key") {
 		f.Key = &key

@@ -24,7 +24,7 @@ const redriveWait = 10 * time.Second
 
 // resolution is a command that chooses dead letters and resolves them.
 type resolution struct {
-	redrives    bool   // or it discards
+	redrives    bool   // false: it discards
 	word, past  string // redrive, redriven
 	effect      string // for the confirmation, with a %s for the letters
 	filter      *letterFilter
@@ -113,8 +113,9 @@ func (r *resolution) run(x *letters, ids []string) error {
 	return err
 }
 
-// choose returns the chosen letters that are open: resolving a letter again does nothing.
-func (r *resolution) choose(x *deadletter.Index, ids []string) ([]*deadletter.Entry, error) {
+// choose returns the letters that ids or the flags choose, and that are open: resolving a letter
+// again does nothing.
+func (r *resolution) choose(index *deadletter.Index, ids []string) ([]*deadletter.Entry, error) {
 	ways := 0
 	for _, used := range []bool{len(ids) > 0, r.all, r.filter.given()} {
 		if used {
@@ -125,9 +126,9 @@ func (r *resolution) choose(x *deadletter.Index, ids []string) ([]*deadletter.En
 		return nil, exit.Usagef("say which: IDs, or --all, or filters like --key")
 	}
 	if len(ids) == 0 {
-		return x.List(r.filter.filter()), nil
+		return index.List(r.filter.filter()), nil
 	}
-	chosen, err := x.FindOpen(ids)
+	chosen, err := index.FindOpen(ids)
 	if err != nil {
 		return nil, exit.Usagef("%v", err)
 	}
@@ -138,7 +139,7 @@ func lettersText(letters []*deadletter.Entry) string {
 	return quantity(len(letters), "dead letter")
 }
 
-// redriven prints the outcome.
+// redriven prints the outcome of a redrive, and returns an error unless all letters were redriven.
 func (x *letters) redriven(out deadletter.Outcome, err error) error {
 	if len(out.Redriven) > 0 {
 		fmt.Fprintf(x.Stdout, "%s redriven\n", lettersText(out.Redriven))
@@ -212,7 +213,7 @@ func shellWord(key []byte) string {
 	return quoted(text)
 }
 
-// whoami is who redrives or discards: user@host.
+// whoami returns who redrives or discards, as user@host.
 func whoami() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {

@@ -58,7 +58,7 @@ func (a *app) connect(ctx context.Context, cfg config.Config, f func(s *session)
 	return f(&session{a, ctx, cfg, conn})
 }
 
-// slot looks at the slot of the command.
+// slot returns the slot of the command.
 func (s *session) slot() (slot.Status, error) {
 	return slot.Get(s.ctx, s.conn, s.cfg.Slot.Name)
 }
@@ -137,7 +137,7 @@ func (a *app) read(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// env looks a variable up, "" if it is not set.
+// env returns the value of an environment variable; empty: it is not set.
 func (a *app) env(name string) string {
 	for _, v := range slices.Backward(a.Env) {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {

@@ -96,12 +96,14 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
-// confirm has the name of the slot typed before what the command does, unless there is --yes.
+// confirm asks the user to type the name of the slot before the command does what, unless --yes is
+// given.
 func (a *app) confirm(name, what string) error {
 	return a.confirmWord(name, "the slot's name", "name", what)
 }
 
-// confirmWord has word typed, which the prompt calls named; a missing one is called missing.
+// confirmWord is confirm with any word. named is how the prompt calls it, missing how the error
+// does if nothing was typed.
 func (a *app) confirmWord(word, named, missing, what string) error {
 	if a.yes {
 		return nil
@@ -119,7 +121,7 @@ func (a *app) confirmWord(word, named, missing, what string) error {
 	return exit.Usagef("nothing was changed: that is not %s", word)
 }
 
-// quantity is a number of things: 1 row, 2 rows.
+// quantity returns a number with its noun: 1 row, 2 rows.
 func quantity[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -176,5 +178,5 @@ func (a *app) typed(hint string) string {
 var withoutConfiguration = []string{"version", "demo", "example", "schema", "completion",
 	"import-debezium"}
 
-// quoted is a word for a shell.
+// quoted returns word in quotes for a shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -160,7 +160,7 @@ func placeText(p *backfill.Place) string {
 	return p.ID + " (" + p.Time + ")"
 }
 
-// outcome is the last line.
+// outcome returns the last line of the report.
 func (c *recovery) outcome(r *backfill.Report) string {
 	rows := quantity(r.Undelivered(), "row")
 	switch {

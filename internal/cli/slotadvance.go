@@ -148,7 +148,7 @@ func (c *advance) lastEvent(a *app) (last replication.LastEvent, err error) {
 	return last, nil
 }
 
-// uselessOffset is the error of an offset that leads to no position of the slot.
+// uselessOffset returns the error for an offset that leads to no position of the slot.
 func uselessOffset(err error) error {
 	return &exit.Error{Code: exit.Config, Err: err, WAL: slotStays,
 		Next: "take the offset of the connector that used this slot, after it was stopped. " +
@@ -156,7 +156,7 @@ func uselessOffset(err error) error {
 			"and what Debezium published since then is published again"}
 }
 
-// handOver finds the position and moves the slot.
+// handOver finds the position behind the last event, and moves the slot there.
 func (c *advance) handOver(s *session, last replication.LastEvent) error {
 	stands, err := s.usableSlot()
 	if err != nil {

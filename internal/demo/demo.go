@@ -140,9 +140,9 @@ func (d *Demo) exec(ctx context.Context, statements ...string) error {
 // Run writes, runs relay and reads back, until the configured end or until stop ends; then it
 // waits for everything written, as long as something still arrives. It calls relay once, with the
 // contexts of relay.Relay.Run, and writes nothing before ready reports that the relay streams, so
-// that the latencies are those of a relay at work. look is called once a second.
+// that the latencies are those of a relay at work. report is called once a second.
 func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Context) error,
-	ready func() bool, look func(Progress)) (Report, error) {
+	ready func() bool, report func(Progress)) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	relayStop, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
@@ -182,7 +182,7 @@ func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Cont
 		}
 	}
 	start := time.Now()
-	background.Go(func() { d.looks(reading, start, look) })
+	background.Go(func() { d.reportProgress(reading, start, report) })
 	if err := d.write(ctx, stop); err != nil {
 		return Report{}, err
 	}
@@ -203,7 +203,8 @@ func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Cont
 	return d.report(seconds), nil
 }
 
-func (d *Demo) looks(ctx context.Context, start time.Time, look func(Progress)) {
+// reportProgress reports once a second until ctx ends.
+func (d *Demo) reportProgress(ctx context.Context, start time.Time, report func(Progress)) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -212,7 +213,7 @@ func (d *Demo) looks(ctx context.Context, start time.Time, look func(Progress)) 
 			p := Progress{Elapsed: time.Since(start)}
 			p.Written, p.Delivered = d.tally.Counts()
 			p.P50, p.P99 = d.meter.recent()
-			look(p)
+			report(p)
 		case <-ctx.Done():
 			return
 		}

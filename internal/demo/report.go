@@ -59,13 +59,13 @@ func usage() (cpuSeconds float64, maxRSSBytes int64) {
 	return math.Round(cpu.Seconds()*1000) / 1000, rss
 }
 
-// meter measures the time from a writer's commit to the consumer's receipt. An event that is
-// received before its writer has the answer to its commit takes no time.
+// meter measures the time from a writer's commit to the consumer's receipt. It is zero for an
+// event that is received before its writer has the answer to its commit.
 type meter struct {
 	mu        sync.Mutex
 	waiting   map[event]time.Time // one side is known: commit, or receipt
 	latencies []time.Duration     // of all events
-	looked    int                 // latencies[looked:] came since the last call of recent
+	reported  int                 // latencies[reported:] came since the last call of recent
 }
 
 type event struct {
@@ -96,12 +96,12 @@ func (m *meter) pair(e event, at time.Time, sign time.Duration) {
 func (m *meter) recent() (p50, p99 time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	fresh := slices.Sorted(slices.Values(m.latencies[m.looked:]))
-	m.looked = len(m.latencies)
-	return Quantile(fresh, .5), Quantile(fresh, .99)
+	since := slices.Sorted(slices.Values(m.latencies[m.reported:]))
+	m.reported = len(m.latencies)
+	return Quantile(since, .5), Quantile(since, .99)
 }
 
-// Quantile of a sorted list; zero of an empty one.
+// Quantile returns a quantile of a sorted list; zero if the list is empty.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

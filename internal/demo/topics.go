@@ -69,7 +69,7 @@ func (d *Demo) withKafka(use func(*kafka.Client) error) error {
 }
 
 func createTopics(ctx context.Context, client *kafka.Client) error {
-	// Records of an earlier demo would count as phantoms.
+	// Records of an earlier demo would count as unexpected.
 	if err := DeleteTopics(ctx, client, Topics()...); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (d *Demo) received(r *topics.Followed) {
 	var p payload
 	m := &r.Message
 	if json.Unmarshal(m.Value, &p) != nil || p.Number == 0 || string(m.Key) != p.Key {
-		p = payload{Key: "not one of ours", Number: 1} // counts as phantom
+		p = payload{Key: "not one of ours", Number: 1} // counts as unexpected
 	}
 	if d.tally.Received(p.Key, p.Number) {
 		d.meter.received(event{p.Key, p.Number}, time.Now())

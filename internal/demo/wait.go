@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WaitUntil returns false when ctx ends first.
+// WaitUntil blocks until due. It returns false if ctx ends first.
 func WaitUntil(ctx context.Context, due time.Time) bool {
 	if wait := time.Until(due); wait > 0 {
 		select {
@@ -19,7 +19,7 @@ func WaitUntil(ctx context.Context, due time.Time) bool {
 // quiet is how long nothing may arrive before what is missing counts as lost.
 const quiet = 30 * time.Second
 
-// Often is how often a count is read that costs nothing.
+// Often is the interval at which a count is read that costs nothing.
 const Often = 5 * time.Millisecond
 
 // AwaitProgress blocks until count reaches want, or has not moved for 30 seconds: the audit

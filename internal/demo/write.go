@@ -18,7 +18,7 @@ const (
 	ordersPerWriter = 125
 )
 
-// payload is that of an event. The audit needs Key and Number.
+// payload is the payload of an event. The audit needs Key and Number.
 type payload struct {
 	Key    string  `json:"key"`
 	Number uint64  `json:"number"`

@@ -175,7 +175,7 @@ func notCreated(missing error, command string) error {
 			"replication_factor", command)
 }
 
-// CreateTopic creates a topic with the configured replication factor, or else the broker's default.
+// CreateTopic creates a topic with the configured replication factor, or the broker's default.
 // The error for a topic that exists is kerr.TopicAlreadyExists.
 func (c *Client) CreateTopic(ctx context.Context, topic string, partitions int,
 	settings map[string]*string) error {
