@@ -36,7 +36,7 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config,
 	if err := postgres.SetTimeout(ctx, conn, "lock_timeout", wait); err != nil {
 		return Slot{}, err
 	}
-	if _, err := conn.Exec(ctx, CreateSQL(cfg)); err != nil {
+	if _, err := conn.Exec(ctx, createSQL(cfg)+";"); err != nil {
 		return Slot{}, createError(ctx, conn, cfg.Name, err)
 	}
 	s, err := Get(ctx, conn, cfg.Name)
@@ -125,7 +125,7 @@ func createError(ctx context.Context, conn *pgx.Conn, name string, err error) er
 	switch postgres.SQLState(err) {
 	case "55P03": // lock_not_available
 		return Blocked(ctx, conn, name, err)
-	case "55000": // object_not_in_prerequisite_state: wal_level as a rule, or what the server says
+	case "55000": // object_not_in_prerequisite_state: wal_level as a rule, or what the server reports
 		level, levelErr := postgres.One[string](ctx, conn,
 			`SELECT pg_catalog.current_setting('wal_level')`)
 		if levelErr == nil && level != "logical" {
@@ -141,15 +141,14 @@ func createError(ctx context.Context, conn *pgx.Conn, name string, err error) er
 	return fmt.Errorf("create slot %q: %w", name, commandError(ctx, conn, err, name))
 }
 
-// CreateSQL is the statement that makes the slot. cfg is valid: its name needs no quoting.
-func CreateSQL(cfg Config) string { return createSQL(cfg) + ";" }
-
-// ensureSQL is CreateSQL where there is no slot of this name.
+// ensureSQL is createSQL where there is no slot of this name, with its semicolon.
 func ensureSQL(cfg Config) string {
 	return createSQL(cfg) + "\nWHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots " +
 		"WHERE slot_name = '" + cfg.Name + "');"
 }
 
+// createSQL is the statement that makes the slot, without its semicolon. cfg is valid: its name
+// needs no quoting.
 func createSQL(cfg Config) string {
 	options := "temporary => false, twophase => false"
 	if cfg.Failover {

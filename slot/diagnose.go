@@ -27,9 +27,9 @@ func (d *diagnosis) Unwrap() []error { return d.is }
 
 func diagnosed(text string, is ...error) error { return &diagnosis{text, is} }
 
-// Diagnose returns the first thing on the server that keeps rows from being streamed, in the order
-// in which such things are fixed, but for the slot: see Verify. The error is an *Error or a
-// *PublicationError, or that of a query.
+// Diagnose checks server and publication, in the order in which problems are fixed. It returns the
+// first problem as an *Error or a *PublicationError, or the error of a query. It does not check
+// the slot: Verify does.
 func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publication, error) {
 	if err := verifyServer(ctx, conn); err != nil {
 		return nil, err
@@ -74,8 +74,9 @@ func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Absent is why the slot of need cannot be made, or should not be made without a decision;
-// otherwise missing, with advice.
+// Absent replaces missing, the error of a slot that does not exist, by the first reason why the
+// slot of need cannot be created, or not without the operator's consent. Without such a reason it
+// returns missing, with the commands that create the slot.
 func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing error) error {
 	if _, err := Diagnose(ctx, conn, need); err != nil {
 		return err

@@ -21,7 +21,8 @@ type evidence struct {
 	Unsendable  []leaf          `json:"unsendable"`
 
 	storage map[uint32]storage // of the tables and their partitions
-	// of the WAL, read after the snapshot: what the snapshot sees was written before it
+	// end of the WAL, read after the snapshot was taken: every change in the snapshot is before it.
+	// Zero: not known
 	end  pglogrepl.LSN
 	xmin uint64 // every transaction before it has ended
 	xmax uint64 // no transaction from it on had begun

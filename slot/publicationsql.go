@@ -115,7 +115,7 @@ func (p *Publication) addSQL(t Table) string {
 	case p.AllTables || t.Membership != 0:
 		return ""
 	case p.Foreign(t):
-		return " " + p.TakeSQL() + " " + addTableSQL(p.Name, t.Name) + p.Caution()
+		return " " + p.TakeSQL(addTableSQL(p.Name, t.Name))
 	}
 	return " " + addTableSQL(p.Name, t.Name)
 }
@@ -221,13 +221,13 @@ func (p *Publication) trusted(t Table) error {
 			"time: %w", p.Name, p.owner.name, t.Name, ErrForeign),
 		WAL: "nothing was changed",
 		Fix: "once it is clear who made it, give it to a superuser; or choose another name with " +
-			"replication.publication:\n" + p.TakeSQL(),
+			"replication.publication:\n" + p.ownSQL(),
 	}
 }
 
-// TakeSQL gives the publication to the superuser that runs it: among the owners of several tables
-// it would change hands with each.
-func (p *Publication) TakeSQL() string {
+// ownSQL gives the publication to the superuser that runs it: among the owners of several tables
+// it would change hands with each. The publication has an owner.
+func (p *Publication) ownSQL() string {
 	to := "CURRENT_USER"
 	if p.owner.super != "" {
 		to = postgres.QuoteName(p.owner.super)
@@ -243,8 +243,13 @@ func (p *Publication) belonging(t Table) string {
 	return fmt.Sprintf(", which belongs to role %q", p.owner.name)
 }
 
-// Caution is the remark behind SQL that takes the publication.
-func (p *Publication) Caution() string {
-	return fmt.Sprintf(" -- once it is clear who role %q is, who could take the table out again; "+
-		"or name another in replication.publication", p.owner.name)
+// TakeSQL is a statement on the publication, behind the one that gives the publication to the
+// superuser who runs both, with a remark on its owner. It is the statement alone if no owner but a
+// superuser is known.
+func (p *Publication) TakeSQL(statement string) string {
+	if p.owner == nil {
+		return statement
+	}
+	return fmt.Sprintf("%s %s -- once it is clear who role %q is, who could take the table out "+
+		"again; or name another in replication.publication", p.ownSQL(), statement, p.owner.name)
 }

@@ -98,7 +98,7 @@ func (c *serverCheck) surplus(p *slot.Publication) {
 			fix = "DROP PUBLICATION " + name + "; " + slot.CreatePublicationSQL(p.Name, tables) +
 				" -- while the relay is stopped and nothing is written"
 		case slices.ContainsFunc(p.Tables, foreign):
-			fix = p.TakeSQL() + " " + fix + p.Caution()
+			fix = p.TakeSQL(fix)
 		}
 		c.add(found("publication_tables", p.Name, observed).warn("only "+strings.Join(tables, ", ")+
 			": other rows are read, decoded and thrown away. "+whileShared, fix))
