@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
 )
 
 // Assigner decides to which outbox table a row belongs, by the OID under which it comes and by
@@ -36,7 +37,7 @@ type Assigner struct {
 	spans    map[uint32][]assigned // by relation
 	// up to here nothing but the outbox tables themselves brings their rows
 	plain   sight
-	settled map[string]struct{} // decisions that the log has said are no longer needed
+	settled map[string]struct{} // decisions that were reported as no longer needed
 	// relations that were decided on and do not exist: none of their rows commits behind it
 	gone map[uint32]pglogrepl.LSN
 }
@@ -53,6 +54,23 @@ type assigned struct {
 	link  string // by which it is a partition, where that was seen; it can go on with it
 	from  pglogrepl.LSN
 	sight
+}
+
+// sight is how far something was seen: what commits up to a position, without the transactions
+// that were invisible then.
+type sight struct {
+	to       pglogrepl.LSN
+	snapshot *slot.Snapshot
+}
+
+func (s sight) covers(row FirstRow) bool { return row.LSN <= s.to && s.snapshot.Sees(row.XID) }
+
+// further is the one of two that reaches further.
+func (s sight) further(other sight) sight {
+	if other.to >= s.to {
+		return other
+	}
+	return s
 }
 
 // New makes an Assigner. slotName is the slot that is streamed.
@@ -86,7 +104,7 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn,
 		}
 		return "", 0, err
 	}
-	e, before, err := a.ask(ctx, conn, row.Relation.OID)
+	e, before, err := a.readProof(ctx, conn, row.Relation.OID)
 	if err != nil {
 		return "", 0, fmt.Errorf("find out which table the rows of %s belong to: %w", row.Relation, err)
 	}
@@ -145,14 +163,14 @@ func (a *Assigner) isTable(oid uint32) bool {
 	return false
 }
 
-// ask reads the evidence, and where the WAL was before that.
-func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn,
+// readProof reads the proof, and where the WAL was before that.
+func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn,
 	oid uint32) (*proof, walPosition, error) {
 	before, err := readPosition(ctx, conn)
 	if err != nil {
 		return nil, before, err
 	}
-	e, err := a.readProof(ctx, conn, oid)
+	e, err := a.queryProof(ctx, conn, oid)
 	return e, before, err
 }
 

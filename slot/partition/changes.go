@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/slot"
 )
 
 const (
@@ -49,21 +47,4 @@ func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 			"it may wait for a synchronous standby", xid)
 	}
 	return nil
-}
-
-// sight is how far something was seen: what commits up to a position, without the transactions
-// that were invisible then.
-type sight struct {
-	to       pglogrepl.LSN
-	snapshot *slot.Snapshot
-}
-
-func (s sight) covers(row FirstRow) bool { return row.LSN <= s.to && s.snapshot.Sees(row.XID) }
-
-// further is the one of two that reaches further.
-func (s sight) further(other sight) sight {
-	if other.to >= s.to {
-		return other
-	}
-	return s
 }

@@ -57,7 +57,7 @@ func old(xmin string) string {
 // Look learns which relations are partitions of the outbox tables now, so that their rows are
 // known when they are partitions no longer.
 func (a *Assigner) Look(ctx context.Context, conn *pgx.Conn) error {
-	e, before, err := a.ask(ctx, conn, 0)
+	e, before, err := a.readProof(ctx, conn, 0)
 	if err != nil {
 		return fmt.Errorf("read the partitions of the tables: %w", err)
 	}
@@ -190,10 +190,10 @@ func (a *Assigner) Remember(timeline int32, oid uint32, table string, first, las
 // settle logs, once for each decision, that no row is left for which it is needed.
 func (a *Assigner) settle(ctx context.Context, conn *pgx.Conn) error {
 	for _, d := range a.decisions {
-		if a.said(d) {
+		if a.reported(d) {
 			continue
 		}
-		e, before, err := a.ask(ctx, conn, d.OID)
+		e, before, err := a.readProof(ctx, conn, d.OID)
 		if err != nil {
 			return fmt.Errorf("look whether %q is still needed: %w", d, err)
 		}
@@ -205,11 +205,12 @@ func (a *Assigner) settle(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func (a *Assigner) said(d replication.Assignment) bool {
+// reported reports whether the log has that a decision is no longer needed.
+func (a *Assigner) reported(d replication.Assignment) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, said := a.settled[d.String()]
-	return said
+	_, is := a.settled[d.String()]
+	return is
 }
 
 // settles reports whether a decision is needed no longer, once for each.
@@ -217,7 +218,7 @@ func (a *Assigner) settles(d replication.Assignment, e *proof, before walPositio
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.see(e, before)
-	if _, said := a.settled[d.String()]; said || a.needed(d, e) {
+	if _, is := a.settled[d.String()]; is || a.needed(d, e) {
 		return false
 	}
 	a.settled[d.String()] = struct{}{}

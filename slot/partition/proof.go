@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// proof is what the catalogs say about the outbox tables and one relation, in one snapshot. Ages
+// proof is what the catalogs have about the outbox tables and one relation, in one snapshot. Ages
 // count transactions. A catalog row that is older than Horizon is as it was at the commit of every
 // transaction that the slot still sends; one with Born is as its table was created with. Both are
 // steady.
@@ -69,7 +69,6 @@ type tableProof struct {
 	Member bool   `json:"member"` // the publication names it
 	// of its entry in the publication, or of that of its schema; nil: none
 	MembershipAge *int32        `json:"membership_age"`
-	ColumnList    bool          `json:"column_list"`
 	Columns       []columnProof `json:"columns"`
 }
 
@@ -174,8 +173,6 @@ SELECT pg_catalog.json_build_object(
       'n', w.n, 'oid', c.oid::pg_catalog.int8, 'kind', c.relkind, ` + nameColumns + `,
       'member', EXISTS ` + membership("") + `,
       'membership_age', coalesce(` + membership("pg_catalog.age(m.xmin)") + `, SCHEMA_MEMBERSHIP),
-      'column_list', ` +
-	membership("pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL") + `,
       'columns', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
           'type', a.atttypid::pg_catalog.int8, 'mod', a.atttypmod, 'dropped', a.attisdropped,
           'generated', a.attgenerated <> '', 'age', pg_catalog.age(a.xmin)))
@@ -197,7 +194,7 @@ SELECT pg_catalog.json_build_object(
       AND EXISTS (SELECT FROM wanted w WHERE w.oid = $5::pg_catalog.oid))
 )::pg_catalog.text`
 
-func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, error) {
+func (a *Assigner) queryProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, error) {
 	inSchema := schemaMembership
 	if postgres.Major(conn) < 15 {
 		inSchema = "NULL::pg_catalog.int4"
