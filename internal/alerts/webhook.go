@@ -108,7 +108,8 @@ func failureOf(code int, header http.Header, now time.Time) *failure {
 			text: text, reached: true, retryAfter: retryAfter(header, now),
 			next: "look into the receiver's log",
 		}
-	case code == http.StatusTooManyRequests:
+	case code == http.StatusTooManyRequests,
+		code == http.StatusRequestTimeout: // RFC 9110, 15.5.9: the client may repeat the request
 		return &failure{text: text, retryAfter: retryAfter(header, now)}
 	case code >= 300 && code < 400:
 		return &failure{

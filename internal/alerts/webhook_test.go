@@ -125,10 +125,10 @@ func TestWebhook_PostsJSON(t *testing.T) {
 func TestWebhook_JudgesTheAnswer(t *testing.T) {
 	for code, want := range map[int]failure{
 		400: {refused: true}, 401: {refused: true}, 403: {refused: true}, 404: {refused: true},
-		405: {refused: true}, 408: {refused: true},
+		405: {refused: true},
 		410: {refused: true}, 413: {refused: true}, 422: {refused: true}, 300: {refused: true},
 		304: {refused: true},
-		429: {}, 500: {reached: true}, 502: {reached: true}, 503: {reached: true}, 504: {reached: true},
+		408: {}, 429: {}, 500: {reached: true}, 502: {reached: true}, 503: {reached: true}, 504: {reached: true},
 	} {
 		h := newHook(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(code)
@@ -157,6 +157,7 @@ func TestRetryAfter_IsReadInSecondsAndAsADate(t *testing.T) {
 		header := http.Header{}
 		header.Set("Retry-After", value)
 		require.Equal(t, want, retryAfter(header, now), "%q", value)
+		require.Equal(t, want, failureOf(408, header, now).retryAfter)
 		require.Equal(t, want, failureOf(429, header, now).retryAfter)
 		require.Equal(t, want, failureOf(503, header, now).retryAfter)
 	}
