@@ -27,7 +27,8 @@ type Handler interface {
 	// ErrKept: publish neither. ErrHold: publish all messages before m, await their
 	// acknowledgement, call Wait, then Follow again. ev may be nil.
 	Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error)
-	// Wait blocks while the key of m is redriven, for about a second at most.
+	// Wait blocks while the key of m is redriven: until it is parked no longer, or a second has
+	// passed since the last Resolution with Hold of the key. Each one extends the wait.
 	Wait(ctx context.Context, m *sink.Message) error
 	// Close ends the handler's goroutine and waits for it.
 	Close()

@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// holdFor bounds how long a row waits for the next resolution of its key.
+// holdFor bounds how long a row waits for the next resolution of its key. Each one with Hold
+// starts it again.
 const holdFor = time.Second
 
 // state has the parked keys: of the records of the topic, read in any order of the partitions, and
