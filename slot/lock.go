@@ -121,7 +121,7 @@ func await(ctx context.Context, conn *pgx.Conn, what string, interval time.Durat
 		if errors.Is(err, pgx.ErrNoRows) {
 			return true, nil
 		}
-		return !taken && err == nil, postgres.Error(err)
+		return !taken && err == nil, err
 	})
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", what, err) // or the cause for which ctx has ended

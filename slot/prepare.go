@@ -119,7 +119,7 @@ func FirstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (strin
 		switch {
 		case errors.Is(err, pgx.ErrNoRows): // a table that does not exist has held none
 		case err != nil:
-			return "", fmt.Errorf("read the size of table %s: %w", table, postgres.Error(err))
+			return "", fmt.Errorf("read the size of table %s: %w", table, err)
 		case bytes > 0:
 			return table, nil
 		}

@@ -135,7 +135,7 @@ func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map
 	tracked, err := postgres.One[bool](ctx, conn,
 		`SELECT pg_catalog.current_setting('track_commit_timestamp')::boolean`)
 	if err != nil {
-		return fmt.Errorf("read setting track_commit_timestamp: %w", postgres.Error(err))
+		return fmt.Errorf("read setting track_commit_timestamp: %w", err)
 	}
 	if !tracked {
 		c.Order = Order{Random: true}

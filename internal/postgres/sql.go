@@ -40,14 +40,15 @@ func SetTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duratio
 	return Wrap(err, "set %s", name)
 }
 
-// One returns the only column of the only row of a query. The error may be pgx.ErrNoRows.
+// One returns the only column of the only row of a query. The error is that of Error, or
+// pgx.ErrNoRows.
 func One[T any](ctx context.Context, conn *pgx.Conn, sql string, args ...any) (value T,
 	err error) {
 	err = conn.QueryRow(ctx, sql, args...).Scan(&value)
-	return value, err
+	return value, Error(err)
 }
 
-// Collect returns the rows of a query, each read by row.
+// Collect returns the rows of a query, each read by row. The error is that of Error.
 func Collect[T any](ctx context.Context, conn *pgx.Conn, row pgx.RowToFunc[T], sql string,
 	args ...any) ([]T, error) {
 	rows, err := conn.Query(ctx, sql, args...)
@@ -93,16 +94,16 @@ func (l *TextLSN) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Poll calls ask until it answers yes, for at most limit; zero: without limit. It returns the last
-// answer, the error of ask, or the cause for which ctx has ended.
+// Poll calls check until it returns true or an error, for at most limit; zero: without limit. It
+// returns the last result of check, or the cause for which ctx has ended.
 func Poll(ctx context.Context, interval, limit time.Duration,
-	ask func() (bool, error)) (bool, error) {
+	check func() (bool, error)) (bool, error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for began := time.Now(); ; {
-		yes, err := ask()
-		if yes || err != nil || limit > 0 && time.Since(began) > limit {
-			return yes, err
+		done, err := check()
+		if done || err != nil || limit > 0 && time.Since(began) > limit {
+			return done, err
 		}
 		select {
 		case <-tick.C:

@@ -88,13 +88,13 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	defer cancel()
 	called, err := postgres.One[time.Time](ctx, conn, `SELECT pg_catalog.clock_timestamp()`)
 	if err != nil {
-		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
+		return fmt.Errorf("read the server's clock: %w", err)
 	}
 	var written time.Time
 	_, err = postgres.Poll(ctx, countersInterval, 0, func() (_ bool, err error) {
 		written, err = postgres.One[time.Time](ctx, conn,
 			`SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`)
-		return !written.Before(called), postgres.Error(err)
+		return !written.Before(called), err
 	})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

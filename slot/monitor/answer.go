@@ -70,7 +70,7 @@ func queryServer(ctx context.Context, conn *pgx.Conn, r rights, name string,
 	document, err := postgres.One[[]byte](ctx, conn,
 		observeSQL(postgres.Major(conn), r, volume), name)
 	if err != nil {
-		return timedAnswer{}, fmt.Errorf("observe the server: %w", postgres.Error(err))
+		return timedAnswer{}, fmt.Errorf("observe the server: %w", err)
 	}
 	a.after = time.Now()
 	return a, postgres.Wrap(json.Unmarshal(document, &a.answer),

@@ -37,7 +37,7 @@ func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	}
 	visible, err := postgres.Poll(ctx, changesInterval, changesTimeout, func() (bool, error) {
 		changing, err := postgres.One[bool](ctx, conn, selectChanging, xid)
-		return !changing, postgres.Error(err)
+		return !changing, err
 	})
 	switch {
 	case err != nil:

@@ -64,7 +64,7 @@ func (a *Assigner) Look(ctx context.Context, conn *pgx.Conn) error {
 	var members map[uint32]member
 	if roots := a.lookAtTables(e, before); len(roots) > 0 {
 		if members, err = a.lookAtTree(ctx, conn, e, before, roots); err != nil {
-			return fmt.Errorf("read the partitions of the tables: %w", postgres.Error(err))
+			return fmt.Errorf("read the partitions of the tables: %w", err)
 		}
 	}
 	a.forget(e, members)

@@ -203,7 +203,7 @@ func (a *Assigner) queryProof(ctx context.Context, conn *pgx.Conn, oid uint32) (
 	schemas, names := slot.SplitTables(a.tables)
 	document, err := postgres.One[[]byte](ctx, conn, sql, a.slot, a.publication, schemas, names, oid)
 	if err != nil {
-		return nil, postgres.Error(err)
+		return nil, err
 	}
 	e := proof{columnLists: postgres.Major(conn) >= 15}
 	if err := json.Unmarshal(document, &e); err != nil {
