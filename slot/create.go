@@ -229,7 +229,7 @@ func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) e
 		return &Error{
 			Err: in,
 			WAL: "none is lost: the slot stays as it is",
-			Fix: "postrider slot show " + name + "   # says which process reads from it; stop that",
+			Fix: "postrider slot show " + name + "   # its pid holds the slot; stop that process",
 		}
 	case "42501": // insufficient_privilege
 		return denied(ctx, conn, err)

@@ -55,7 +55,7 @@ func verifyServer(ctx context.Context, conn *pgx.Conn) error {
 		pg_catalog.current_setting('wal_level')`).Scan(&standby, &level)
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask the server what it is: %w", postgres.Error(err))
+		return fmt.Errorf("read recovery state and wal_level: %w", postgres.Error(err))
 	case standby:
 		return StandbyError()
 	case level != "logical" && postgres.Major(conn) < autoLogical:
@@ -177,7 +177,7 @@ func denied(ctx context.Context, conn *pgx.Conn, err error) error {
 	}
 	return &Error{
 		Err: postgres.Error(err), WAL: keptMaybe,
-		Fix: "postrider check   # says what the role lacks",
+		Fix: "postrider check   # reports what the role lacks",
 	}
 }
 

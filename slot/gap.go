@@ -56,7 +56,7 @@ func MeasureGap(ctx context.Context, conn *pgx.Conn, lost *LostError, tables []s
 func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string,
 	consented bool) (rows int64, whyNot string, err error) {
 	if g.FromXmin == 0 {
-		return 0, "nothing tells from which transaction on", nil
+		return 0, "the transaction to count from is not known", nil
 	}
 	if err := postgres.SetTimeout(ctx, conn, "statement_timeout", gapTimeout); err != nil {
 		return 0, "", err

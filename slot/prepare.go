@@ -41,7 +41,7 @@ func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate b
 	if need.Slot.Failover && !s.Failover {
 		log.Warn().Str("slot", need.Slot.Name).
 			Msg("slot.failover is true, but the slot was made without it, and a failover loses it: " +
-				"postrider check says how to change that")
+				"postrider check reports how to change that")
 	}
 	return s, nil
 }

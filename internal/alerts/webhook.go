@@ -167,7 +167,7 @@ func (h *webhook) explain(err error, host string) string {
 	case isNetwork:
 		return prefix + strings.ReplaceAll(network.Error(), host, "host")
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return prefix + "it speaks http, and the URL says https"
+		return prefix + "it speaks http, and the URL has https"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return prefix + "it closed the connection without an answer"
 	}

@@ -78,7 +78,7 @@ func Loaded(l *config.Loaded) []Finding {
 	findings := []Finding{found("configuration", "", from)}
 	for _, w := range l.Warnings {
 		findings = append(findings, found("configuration", "", w).warn(
-			"a configuration that says what is meant", "postrider config print"))
+			"a configuration that leads to no warning", "postrider config print"))
 	}
 	return completed(findings)
 }

@@ -85,15 +85,11 @@ func (c tableCheck) nullable(ctx context.Context) []Finding {
 	if rule.NullKey == "refuse" && !strings.Contains(rule.AdditionalPlacement, ":partition") {
 		needed = append(needed, first(rule.FieldKey, "aggregate_id", "aggregateid"))
 	}
-	rows, err := c.conn.Query(ctx, `
+	nullable, err := postgres.Collect(ctx, c.conn, pgx.RowTo[string], `
 		SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attname = ANY ($2) AND NOT attnotnull ORDER BY attnum`,
 		c.rel.OID, needed)
-	var nullable []string
-	if err == nil {
-		nullable, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	}
 	if err != nil {
-		return []Finding{errorFinding("columns_nullable", c.table.Name, postgres.Error(err))}
+		return []Finding{errorFinding("columns_nullable", c.table.Name, err)}
 	}
 	if len(nullable) == 0 {
 		return nil
@@ -276,9 +272,9 @@ func newest(ctx context.Context, conn *pgx.Conn, t slot.Table) (from string, err
 		return name, nil
 	}
 	from = fmt.Sprintf("%s WHERE ctid >= '(%d,0)'::tid", name, pages-samplePages)
-	var some bool
-	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+from+")").Scan(&some); err != nil {
-		return "", postgres.Error(err)
+	some, err := postgres.One[bool](ctx, conn, "SELECT EXISTS (SELECT FROM "+from+")")
+	if err != nil {
+		return "", err
 	}
 	if !some {
 		from = name

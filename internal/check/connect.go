@@ -33,7 +33,7 @@ const (
 // For a direct connection it bounds how long a statement may take.
 func (c *serverCheck) pooler(ctx context.Context) error {
 	var pid uint32
-	err := c.row(ctx, "ask for the process", `SELECT pg_catalog.pg_backend_pid()`).Scan(&pid)
+	err := c.row(ctx, "read the process id", `SELECT pg_catalog.pg_backend_pid()`).Scan(&pid)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c *serverCheck) pooler(ctx context.Context) error {
 	return postgres.SetTimeout(ctx, c.conn, "statement_timeout", checkStatement)
 }
 
-// tls compares what postgres.url asks for with what the server sees.
+// tls compares what postgres.url requires with what the server sees.
 func (c *serverCheck) tls(ctx context.Context) error {
 	cfg, err := postgres.ParseConfig(c.Postgres)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *serverCheck) replication(ctx context.Context) error {
 		c.add(c.refused(connectionFinding(code, "", err), err))
 		return nil
 	}
-	defer closeReplication(ctx, conn)
+	defer postgres.Close(conn)
 	id, err := pglogrepl.IdentifySystem(ctx, conn)
 	if err != nil {
 		c.add(found(code, "", err).fail("a connection that speaks the replication protocol",
@@ -197,12 +197,6 @@ func (c *serverCheck) refused(f Finding, err error) Finding {
 		f.Class = ""
 	}
 	return f
-}
-
-func closeReplication(ctx context.Context, conn *pgconn.PgConn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }
 
 func (c *serverCheck) senderTimeout(ctx context.Context, conn *pgconn.PgConn) error {
@@ -251,7 +245,7 @@ func (c *serverCheck) physical(ctx context.Context) error {
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	switch state := postgres.SQLState(err); {
 	case err == nil:
-		closeReplication(ctx, conn)
+		postgres.Close(conn)
 		c.add(found("physical_replication", cfg.User,
 			"the role may copy the whole cluster, all databases and passwords with it").info(
 			"a line in pg_hba.conf that rejects it: the keyword replication stands for physical "+

@@ -47,13 +47,9 @@ func (c *serverCheck) failover(ctx context.Context) error {
 	if c.status == nil {
 		return nil
 	}
-	rows, err := c.conn.Query(ctx, selectStandbys)
+	standbys, err := postgres.Collect(ctx, c.conn, pgx.RowToStructByPos[standby], selectStandbys)
 	if err != nil {
-		return fmt.Errorf("read standbys: %w", postgres.Error(err))
-	}
-	standbys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[standby])
-	if err != nil {
-		return fmt.Errorf("read standbys: %w", postgres.Error(err))
+		return fmt.Errorf("read standbys: %w", err)
 	}
 	switch {
 	case c.status.Failover:

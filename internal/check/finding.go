@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Severity says what a Finding means for the relay.
+// Severity is what a Finding means for the relay.
 type Severity string
 
 // The severities. Only SeverityError keeps the relay from starting.
@@ -25,7 +25,7 @@ const (
 	SeverityError   Severity = "error"
 )
 
-// Class says what kind of problem an error is, for an exit code.
+// Class is what kind of problem an error is, for an exit code.
 type Class string
 
 // The classes.
@@ -99,7 +99,7 @@ func errorFinding(code, subject string, err error) Finding {
 
 // sinkFinding is the finding of an error of package sink.
 func sinkFinding(code, subject string, err error) Finding {
-	fix := cmp.Or(exit.Explain(err).Next, "check again; if it stays, the broker's log says more")
+	fix := cmp.Or(exit.Explain(err).Next, "check again; if it stays, the broker's log has more")
 	f := found(code, subject, err).fail("", fix)
 	f.Class = classOf(err)
 	return f

@@ -60,7 +60,7 @@ func judgeVersion(text string) Finding {
 
 func (c *serverCheck) primary(ctx context.Context) error {
 	var standby bool
-	err := c.row(ctx, "ask for recovery", `SELECT pg_catalog.pg_is_in_recovery()`).Scan(&standby)
+	err := c.row(ctx, "read whether the server is in recovery", `SELECT pg_catalog.pg_is_in_recovery()`).Scan(&standby)
 	if err != nil {
 		return err
 	}

@@ -164,10 +164,7 @@ type row struct {
 
 // Scan is pgx.Row.Scan.
 func (r row) Scan(dest ...any) error {
-	if err := r.row.Scan(dest...); err != nil {
-		return fmt.Errorf("%s: %w", r.doing, postgres.Error(err))
-	}
-	return nil
+	return postgres.Wrap(r.row.Scan(dest...), "%s", r.doing)
 }
 
 // setting reads a parameter of the server. It is not known if this version does not have it, or

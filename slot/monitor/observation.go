@@ -184,7 +184,7 @@ type Note struct {
 	Text  string `json:"text"`  // "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"
 }
 
-// Event is a change that an operator may ask for later: a restart, a promotion, a slot that was
+// Event is a change that an operator may look for later: a restart, a promotion, a slot that was
 // dropped, renamed or recreated.
 type Event struct {
 	At   time.Time `json:"at"`

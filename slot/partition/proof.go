@@ -207,7 +207,7 @@ func (a *Assigner) queryProof(ctx context.Context, conn *pgx.Conn, oid uint32) (
 	}
 	e := proof{columnLists: postgres.Major(conn) >= 15}
 	if err := json.Unmarshal(document, &e); err != nil {
-		return nil, fmt.Errorf("read what the catalogs say of relation %d: %w", oid, err)
+		return nil, fmt.Errorf("decode the catalog rows of relation %d: %w", oid, err)
 	}
 	e.confirmed, e.kept, e.behind = pglogrepl.LSN(e.Confirmed), pglogrepl.LSN(e.Kept),
 		pglogrepl.LSN(e.Behind)

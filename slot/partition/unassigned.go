@@ -44,7 +44,7 @@ func (e *UnassignedError) Unwrap() error { return replication.ErrUnassigned }
 // Advice is what that means for the WAL, and what to do.
 func (e *UnassignedError) Advice() (wal, fix string) {
 	var b strings.Builder
-	b.WriteString("say in [replication] which table its rows belong to, then start again:\n")
+	b.WriteString("set in [replication] which table its rows belong to, then start again:\n")
 	line := replication.Assignment{Relation: e.Relation, OID: e.OID}
 	for _, line.Table = range e.Candidates {
 		fmt.Fprintf(&b, "partitions = [%q]\n", line)
