@@ -22,7 +22,7 @@ const createLockTimeout = 10 * time.Second
 
 // Create makes a logical slot, which delivers every transaction that commits afterwards, and no
 // other. It blocks while older transactions are writing: ErrBlocked names them after two seconds
-// for each, and the call can be repeated.
+// for each, and the call can be repeated. The relay calls it by Prepare, which has the consent.
 func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
 	return CreateWithin(ctx, conn, cfg, lasting)
 }

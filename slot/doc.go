@@ -28,7 +28,8 @@
 //
 // Transactions and errors:
 //
-//   - blocker.go      transactions that others wait for
+//   - writers.go      open transactions that the creation of a slot waits for; what holds WAL
+//     back is in slot/monitor/blockers.go
 //   - visible.go      waits until what a slot does not send can be read
 //   - diagnose.go     the cause of a failure, in one sentence; the role of a connection
 //   - errors.go       Error, LostError, PublicationError

@@ -27,6 +27,8 @@ type CompareConfig struct {
 	MaxDetails int           // differing events, and messages of one side, reported in detail
 }
 
+// A topic is compared with its table in judge.go.
+
 // Comparison matches the messages of postrider (ours) with those of another relay (theirs), and
 // compares each pair. The number of unmatched messages is bounded. All methods are safe for
 // concurrent use; none blocks.

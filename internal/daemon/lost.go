@@ -16,6 +16,9 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
+// A lost slot ends the relay (relay/classify.go) with the advice of slot.LostError, or with
+// snapshot.mode = "when_needed" the next session replaces it: see renewable.
+
 // gapTimeout bounds how long the message about a lost slot waits for the database.
 const gapTimeout = 20 * time.Second
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Config is the section [sink.kafka]. The client's options, each with its reason, are in
-// sink/kafka/client.go; those of producers in sink/kafka/producer/client.go.
+// sink/kafka/client.go; those of producers in sink/kafka/producer/options.go.
 type Config struct {
 	Brokers  []string `toml:"brokers"`   // host:port of one or more brokers to start from
 	ClientID string   `toml:"client_id"` // name in the broker's logs, metrics and quotas

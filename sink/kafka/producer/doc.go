@@ -8,7 +8,8 @@
 // concerned; the caller then closes the sink and opens another. The sink never sends a message
 // again behind later ones.
 //
-//	client.go              the options of each kind of producer, and its identity
+//	options.go             the options of each kind of producer, and its identity; those that all
+//	                       clients have are in sink/kafka/client.go
 //	topics.go              which topics exist, and with how many partitions
 //	base.go                the common part of both sinks: checks of messages, stop and close
 //	sink.go                the at-least-once sink: Open, Publish, Close
