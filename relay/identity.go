@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -14,7 +15,7 @@ import (
 // to a standby that had not received them. Consumers still have them.
 type Phantoms struct {
 	At             time.Time     `json:"at"`       // of the discovery; zero: there are none
-	ForkLSN        pglogrepl.LSN `json:"fork_lsn"` // commits behind it are lost; zero: not known
+	ForkLSN        pglogrepl.LSN `json:"fork_lsn"` // commits at or after it are lost; zero: not known
 	ReceivedLSN    pglogrepl.LSN `json:"received_lsn"`
 	Messages       int           `json:"messages"` // that were published
 	More           bool          `json:"more"`     // there may be older ones, not counted
@@ -51,10 +52,12 @@ func (r *Relay) checkServer(id replication.Identity, seed pglogrepl.LSN) error {
 		return fmt.Errorf("server was put back to an earlier state: it has written up to %s of "+
 			"timeline %d, and was read up to %s before: %w", fork, id.Timeline, was.LSN, changed)
 	case replication.Restored:
-		lost, _ := r.published.behind(fork)
+		lost, _ := r.published.after(fork)
 		return fmt.Errorf("server was restored to an earlier point: timeline %d begins at %s, "+
-			"and the server before it was read up to %s, with %d messages that were published "+
-			"from behind that point: %w", id.Timeline, fork, was.LSN, lost, changed)
+			"but WAL was read up to %s before, and %d messages from after that point were "+
+			"published: %w", id.Timeline, fork, was.LSN, lost, changed)
+	case replication.Continued:
+		now.LSN = max(now.LSN, was.LSN)
 	}
 	if descent == replication.Forked && now.confirmed == was.confirmed && fork != 0 &&
 		now.confirmed > fork {
@@ -76,6 +79,7 @@ func (r *Relay) reportPromotion(descent replication.Descent, fork pglogrepl.LSN,
 	log := r.parts.Log.With().Int32("timeline", id.Timeline).
 		Int32("timeline_before", was.Timeline).Stringer("received_lsn", was.LSN).Logger()
 	if descent == replication.NotKnown {
+		r.published.forget(id.WrittenLSN) // commits of the new timeline may be at the same LSNs
 		log.Warn().Msg("server was promoted at an unknown position: it may not have " +
 			"everything that was published")
 		return
@@ -84,10 +88,10 @@ func (r *Relay) reportPromotion(descent replication.Descent, fork pglogrepl.LSN,
 		log.Warn().Msg("server was promoted, and has everything that was read before")
 		return
 	}
-	lost, all := r.published.behind(fork)
+	lost, all := r.published.after(fork)
 	if lost == 0 && all {
 		log.Warn().Stringer("lsn", fork).Msg(
-			"server was promoted without all that was read before; none of it was published")
+			"WAL that was read before is missing on the promoted server; none of it was published")
 		return
 	}
 	r.published.forget(fork)
@@ -110,6 +114,7 @@ const publishedTransactions = 16 << 10
 type publishedCounts struct {
 	last    []commitCount // in the order of commits
 	dropped bool          // older ones were removed
+	current commitCount   // the transaction that is being published, as far as it was in this session
 }
 
 type commitCount struct {
@@ -117,25 +122,48 @@ type commitCount struct {
 	messages int
 }
 
-// add counts a message of the transaction that commits at commit. A repeated one counts once.
+// begin is called before the first message of a session, which may publish transactions again.
+func (p *publishedCounts) begin() { p.current = commitCount{} }
+
+// add counts a message of the transaction that commits at commit. If a later session publishes it
+// again, it counts once.
 func (p *publishedCounts) add(commit pglogrepl.LSN) {
-	if n := len(p.last); n > 0 && p.last[n-1].commit == commit {
-		p.last[n-1].messages++
+	if p.current.commit != commit {
+		p.current = commitCount{commit: commit}
+	}
+	p.current.messages++
+	n := len(p.last)
+	if n == 0 || p.last[n-1].commit < commit {
+		p.append(p.current)
 		return
 	}
-	p.forget(commit)
+	i, counted := slices.BinarySearchFunc(p.last, commit,
+		func(c commitCount, commit pglogrepl.LSN) int { return cmp.Compare(c.commit, commit) })
+	if counted {
+		p.last[i].messages = max(p.last[i].messages, p.current.messages)
+		return
+	}
+	if i == 0 && p.dropped { // older than what is counted
+		return
+	}
+	p.forget(commit) // those from here on are others than before
+	p.append(p.current)
+}
+
+func (p *publishedCounts) append(c commitCount) {
 	if p.last == nil {
 		p.last = make([]commitCount, 0, 2*publishedTransactions)
 	}
-	p.last = append(p.last, commitCount{commit, 1})
+	p.last = append(p.last, c)
 	if len(p.last) == cap(p.last) {
 		p.dropped = true
 		p.last = append(p.last[:0], p.last[publishedTransactions:]...)
 	}
 }
 
-// behind counts the messages of transactions that commit behind fork. all: none was removed.
-func (p *publishedCounts) behind(fork pglogrepl.LSN) (messages int, all bool) {
+// after counts the messages of transactions that commit at or after fork. all: no count was
+// removed.
+func (p *publishedCounts) after(fork pglogrepl.LSN) (messages int, all bool) {
 	for _, c := range slices.Backward(p.last) {
 		if c.commit < fork {
 			return messages, true
@@ -145,7 +173,7 @@ func (p *publishedCounts) behind(fork pglogrepl.LSN) (messages int, all bool) {
 	return messages, !p.dropped
 }
 
-// forget removes the transactions that commit at or behind from.
+// forget removes the transactions that commit at or after from.
 func (p *publishedCounts) forget(from pglogrepl.LSN) {
 	for len(p.last) > 0 && p.last[len(p.last)-1].commit >= from {
 		p.last = p.last[:len(p.last)-1]

@@ -21,6 +21,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	r.candidates.probing.Store(false)
+	r.published.begin()
 	if err = r.openSink(ctx, s); err != nil {
 		return nil, err
 	}
@@ -121,6 +122,9 @@ func (r *Relay) close(s *session) {
 	s.closeDeadLetters()
 	r.setGauges()
 	r.lastServer.LSN = max(r.lastServer.LSN, s.stream.ReceivedLSN())
+	if s.openCommit != 0 { // rows of this transaction may be published: it must not be missing
+		r.lastServer.LSN = max(r.lastServer.LSN, s.openCommit+1)
+	}
 	r.lastServer.confirmed = s.stream.ConfirmedFlushLSN()
 	r.mu.Lock()
 	r.state.Published += s.acknowledged.Load()

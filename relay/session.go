@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/deadletter"
@@ -63,6 +64,7 @@ type session struct {
 	// Used only by the pump; abandoned is read after the pump has ended.
 	transaction uint64          // number of the open one in the window
 	txMessages  int             // of the open transaction
+	openCommit  pglogrepl.LSN   // commit LSN of the open transaction; zero: none, or only a message
 	readBytes   int             // read since the last message; the next one accounts for them
 	out         []*sink.Message // in the window, not yet handed over
 	abandoned   int             // messages in the window that the sink never acknowledges
@@ -142,6 +144,9 @@ func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
 // begin opens a transaction in the window, unless one is open for skipped transactions.
 func (s *session) begin(e *replication.Event) error {
 	s.txMessages = 0
+	if e.XID != 0 { // else a message between transactions, whose LSN is its end
+		s.openCommit = e.LSN
+	}
 	s.signer.begin(e.Time)
 	opens, err := s.resume.begin(e)
 	if opens && err == nil {
@@ -152,6 +157,7 @@ func (s *session) begin(e *replication.Event) error {
 
 // commit closes the open transaction, held if it has messages that consumers do not see yet.
 func (s *session) commit(e *replication.Event) error {
+	s.openCommit = 0
 	closes, err := s.resume.commit(e)
 	switch {
 	case !closes || err != nil:

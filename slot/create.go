@@ -234,6 +234,16 @@ func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) e
 	case "42501": // insufficient_privilege
 		return denied(ctx, conn, err)
 	case "55000": // object_not_in_prerequisite_state
+		switch s, getErr := Get(ctx, conn, name); {
+		case getErr == nil && s.Lost():
+			return s.lostError()
+		case getErr == nil:
+			return &Error{
+				Err: postgres.Error(err),
+				WAL: "none is lost: the slot stays as it is",
+				Fix: "postrider slot show " + name,
+			}
+		}
 		return &Error{Err: fmt.Errorf("%w: %w", ErrServer, err), WAL: NoSlotYet, Fix: "postrider check"}
 	}
 	return postgres.Error(err)

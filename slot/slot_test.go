@@ -50,6 +50,13 @@ func TestSlot_LivesFromCreateToDrop(t *testing.T) {
 		require.Equal(t, end, after.ConfirmedFlushLSN)
 		require.Greater(t, after.ConfirmedFlushLSN, before.ConfirmedFlushLSN)
 
+		// another session may have moved it since it was looked at
+		_, err = slot.Advance(t.Context(), p.Conn, p.Name, before.ConfirmedFlushLSN)
+		var refused *slot.Error
+		require.ErrorAs(t, err, &refused)
+		require.ErrorContains(t, err, "minimum is")
+		require.NotContains(t, refused.WAL, "there is no slot")
+
 		all, err := slot.List(t.Context(), p.Conn)
 		require.NoError(t, err)
 		require.Contains(t, names(all), p.Name)
@@ -208,6 +215,10 @@ func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 		_, again := slot.Create(t.Context(), p.Conn, p.Config())
 		require.ErrorIs(t, again, slot.ErrExists)
 		require.ErrorContains(t, again, err.Error(), "who makes it anew has to know that it is lost")
+
+		_, err = slot.Advance(t.Context(), p.Conn, p.Name, s.CurrentWALLSN)
+		require.ErrorIs(t, err, replication.ErrSlotLost, "not that there is no slot")
+		require.NotErrorIs(t, err, slot.ErrServer)
 	})
 }
 

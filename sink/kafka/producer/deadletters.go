@@ -25,13 +25,13 @@ type DeadLetters struct {
 	log             zerolog.Logger
 	topic           string
 	transactionalID string // of Append; empty: it uses no transactions
-	dialer          *kafka.Dialer
 	reader          *topicreader.Reader
 	topics          topics
 	limit           int
 
-	mu     sync.Mutex    // guards client between Close and the goroutine of the other methods
-	client *kafka.Client // replaced after a failure
+	mu     sync.Mutex    // guards client and closed, for Close and the goroutine of the other methods
+	client *kafka.Client // replaced after a failure; nil before the first
+	closed bool
 
 	next         map[int32]int64                 // offset to read, by partition
 	transactions topicreader.Transactions[int64] // offsets
@@ -58,7 +58,6 @@ func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 		return nil, err
 	}
 	d := &DeadLetters{cfg: cfg, log: log, topic: topic, transactionalID: id, next: map[int32]int64{}}
-	d.dialer = kafka.NewDialer(&d.cfg)
 	d.topics = topics{acceptCtx: context.Background(), known: map[string]int32{}}
 	if err = d.connect(ctx); err == nil {
 		d.client.Prefer(alive)
@@ -78,16 +77,20 @@ func (d *DeadLetters) connect(ctx context.Context) error {
 	if d.transactionalID != "" {
 		options = transactional(&d.cfg, d.transactionalID)
 	}
-	client, err := d.cfg.NewClient(d.dialer, d.log, options...)
+	client, err := d.cfg.NewClient(kafka.NewDialer(&d.cfg), d.log, options...)
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
-	former := d.client
+	former, closed := d.client, d.closed
 	d.client = client
 	d.mu.Unlock()
 	if former != nil {
-		former.Client.Close()
+		former.Close()
+	}
+	if closed {
+		client.Close()
+		return sink.ErrClosed
 	}
 	d.reader, d.topics.client = topicreader.New(client, false), client
 	if d.transactionalID == "" {
@@ -106,11 +109,11 @@ func (d *DeadLetters) Limit() int { return d.limit }
 
 // Close ends the connections and a call under way. It may be called from any goroutine.
 func (d *DeadLetters) Close() {
-	d.dialer.Cut(sink.ErrClosed)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.closed = true
 	if d.client != nil {
-		d.client.Client.Close()
+		d.client.Close()
 	}
 }
 
@@ -125,30 +128,34 @@ func (d *DeadLetters) Append(ctx context.Context, ms []*sink.Message) error {
 	if len(ms) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.DeliveryTimeout)
-	defer cancel()
-	records := make([]*kgo.Record, len(ms))
-	var err error
-	for i, m := range ms {
-		if err = d.admit(ctx, m); err != nil {
-			break
-		}
-		records[i] = kafkaRecord(m)
-	}
-	switch {
-	case err != nil:
-	case d.transactionalID != "":
-		err = d.appendInTransaction(ctx, records, ms)
-	default:
-		if err = d.firstError(ctx, records, ms, produceSync(ctx, d.client, records...)); err != nil {
-			err = errors.Join(err, d.connect(ctx)) // a failed client has lost its sequence numbers
-		}
+	failed, err := d.write(ctx, ms)
+	if failed {
+		err = errors.Join(err, d.connect(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("write %d records to topic %q and to their own topics: %w", len(ms), d.topic,
 			err)
 	}
 	return nil
+}
+
+// write is Append within delivery_timeout. failed: the client has lost its sequence numbers or its
+// connections, or has a transaction that only connect aborts.
+func (d *DeadLetters) write(ctx context.Context, ms []*sink.Message) (failed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.DeliveryTimeout)
+	defer cancel()
+	records := make([]*kgo.Record, len(ms))
+	for i, m := range ms {
+		if err := d.admit(ctx, m); err != nil {
+			return false, err
+		}
+		records[i] = kafkaRecord(m)
+	}
+	if d.transactionalID != "" {
+		return d.writeTransaction(ctx, records, ms)
+	}
+	err = d.firstError(ctx, records, ms, produceSync(ctx, d.client, records...))
+	return err != nil, err
 }
 
 func (d *DeadLetters) admit(ctx context.Context, m *sink.Message) error {
@@ -165,21 +172,16 @@ func (d *DeadLetters) admit(ctx context.Context, m *sink.Message) error {
 	return nil
 }
 
-func (d *DeadLetters) appendInTransaction(ctx context.Context, records []*kgo.Record,
-	ms []*sink.Message) error {
+func (d *DeadLetters) writeTransaction(ctx context.Context, records []*kgo.Record,
+	ms []*sink.Message) (failed bool, err error) {
 	if err := d.client.BeginTransaction(); err != nil {
-		return d.explain(ctx, err)
+		return false, d.explain(ctx, err)
 	}
-	err := d.firstError(ctx, records, ms, produceSync(ctx, d.client, records...))
+	err = d.firstError(ctx, records, ms, produceSync(ctx, d.client, records...))
 	if err == nil {
 		err = d.commit(ctx, records)
 	}
-	if err != nil {
-		if abortErr := abort(ctx, d.client); abortErr != nil { // connect makes the broker abort it
-			return errors.Join(err, d.connect(ctx))
-		}
-	}
-	return err
+	return err != nil && abort(ctx, d.client) != nil, err
 }
 
 func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {

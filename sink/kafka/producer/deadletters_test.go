@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -77,6 +78,34 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	values, _ = readLetters(t, d, 0)
 	require.Empty(t, values)
 	require.Len(t, broker.All(t, small), 1)
+}
+
+// An Append that ends at delivery_timeout closes its client's connections. The store goes on with
+// another client: a tracker would else never again learn what was redriven.
+func TestDeadLetters_GoOnAfterTheDeliveryTimeout(t *testing.T) {
+	for name, id := range map[string]string{"without a transaction": "", "in a transaction": "letters"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gate := &parts.Gate{}
+			c := parts.Cluster(t, kfake.SeedTopics(1, "letters"), kfake.ListenFn(gate.Listen))
+			cfg := quick(c.ListenAddrs()...)
+			cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 500*time.Millisecond, time.Second, 2*time.Second
+			d, err := OpenDeadLetters(t.Context(), cfg, "letters", id, zerolog.Nop())
+			require.NoError(t, err)
+			defer d.Close()
+			letter := func(value string) []*sink.Message {
+				return []*sink.Message{{Topic: "letters", Partition: 0, Value: []byte(value)}}
+			}
+			require.NoError(t, d.Append(t.Context(), letter("before")))
+
+			open := gate.Shut()
+			require.ErrorIs(t, d.Append(t.Context(), letter("lost")), sink.ErrUnreachable)
+			open()
+			require.NoError(t, d.Append(t.Context(), letter("after")))
+			values, _ := readLetters(t, d, time.Second)
+			require.Subset(t, values, []string{"before", "after"})
+		})
+	}
 }
 
 // Relays share the topic. One that was killed leaves a transaction open, for as long as its
