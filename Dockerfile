@@ -3,7 +3,7 @@
 #   docker build -t postrider .
 #   docker run -v "$PWD/postrider.toml:/etc/postrider/postrider.toml:ro" -p 127.0.0.1:8432:8432 --stop-timeout 30 postrider
 #
-# docs/RUNBOOKS.md says how to run it with less than Docker gives by default; deploy/compose.yaml has servers beside it.
+# docs/INSTALL.md says how to run it with less than Docker gives by default; deploy/compose.yaml has servers beside it.
 # GO_IMAGE must bring Go and CA certificates. BASE may be anything, also an image with a shell for debugging.
 ARG GO_IMAGE=golang:1.26
 ARG BASE=scratch

@@ -15,7 +15,7 @@ const (
 	// reconnects makes the shutdown wait for its walsender, which can block a demotion (reported
 	// of pg_hardstorage, issue 34).
 	stoppingDelay = 10 * time.Second
-	// The part of a delay that no return of the server cuts short.
+	// Minimum of a delay, even if the server is back sooner.
 	minDelay = 500 * time.Millisecond
 	// On standby, while nothing reports that the slot is free.
 	standbyDelay = time.Second
@@ -36,8 +36,8 @@ type backoff struct {
 	failures int
 }
 
-// next returns the delay before the next session, and the part of it that no return of the server
-// cuts short. progress: the session that failed had acked more than any before it.
+// next returns the delay before the next session, and the minimum that it has even if the server
+// is back sooner. progress: the session that failed had acked more than any before it.
 func (b *backoff) next(reason string, progress bool) (delay, least time.Duration) {
 	if reason == reasonSlotInUse {
 		delay = standbyDelay/2 + jitter(standbyDelay/2)
@@ -58,8 +58,8 @@ func (b *backoff) next(reason string, progress bool) (delay, least time.Duration
 	return delay, least
 }
 
-// freed returns the delay since the last session when the slot is reported free after waited. The
-// delay grows with every failure: a slot that is reported free may be in use.
+// freed returns the delay, from the end of the last session on, if the slot is reported free after
+// waited. It grows with every failure: a slot that is reported free may be in use.
 func (b *backoff) freed(waited time.Duration) time.Duration {
 	if waited >= b.max {
 		b.failures = 0

@@ -27,7 +27,7 @@ func (c Class) String() string {
 // Reasons that decide more than the label of a metric.
 const (
 	reasonSlotInUse      = "slot_in_use"     // another process streams: not a failure
-	reasonServerStopping = "server_stopping" // the server waits for every new connection
+	reasonServerStopping = "server_stopping" // a shutdown waits for walsenders: a new one delays it
 	reasonUnknownTopic   = "unknown_topic"   // its rows may be poison after a while
 )
 
@@ -36,7 +36,7 @@ type drain int
 
 const (
 	drainFully   drain = iota // what is delivered meanwhile is confirmed, and not published again
-	drainBriefly              // nothing can be confirmed; keeps the old and the new producer apart
+	drainBriefly              // nothing can be confirmed; the old producer ends before the next opens
 	drainNot                  // the sink failed, or the server waits for the connection to end
 )
 
@@ -46,7 +46,7 @@ type rule struct {
 	class  Class
 	reason string // metric label and log field
 	drain  drain
-	first  bool // Fatal only before a session has streamed; then it may be temporary
+	first  bool // Fatal only until a session has streamed; Retryable from then on
 }
 
 var rules = []rule{
@@ -97,7 +97,7 @@ var rules = []rule{
 	{postgres.ErrNotWritable, Retryable, "not_writable", drainBriefly, false},
 	{postgres.ErrUnreachable, Retryable, "postgres_unreachable", drainBriefly, false},
 	{replication.ErrProtocol, Retryable, "protocol", drainFully, false},
-	// The next session starts behind the rows that this one delivered.
+	// The next session starts after the rows that this one delivered.
 	{replication.ErrTooManyTables, Retryable, "too_many_tables", drainFully, false},
 	{context.Canceled, Retryable, "cancelled", drainNot, false},
 }

@@ -10,9 +10,9 @@ import (
 
 // Config is the section [relay].
 type Config struct {
-	// most messages that the sink has not acknowledged
+	// limit of messages that the sink has not acknowledged
 	InFlightMessages int `toml:"in_flight_messages"`
-	// most memory that these retain: their rows, and what was read around them
+	// limit of the memory that these retain: their rows and read buffers
 	InFlightBytes int64 `toml:"in_flight_bytes,size"`
 	// how long a stop waits for messages in flight
 	DrainTimeout time.Duration `toml:"drain_timeout"`
@@ -72,7 +72,8 @@ func (c Config) Validate() error {
 	require(c.Dedup == DedupNone || c.Dedup == DedupTail, "relay.dedup = %q: must be %s or %s",
 		c.Dedup, DedupNone, DedupTail)
 	require(!c.ExactlyOnce || c.Dedup == DedupNone,
-		"relay.dedup = %q with relay.exactly_once: leave out dedup, nothing comes twice", c.Dedup)
+		"relay.dedup = %q conflicts with relay.exactly_once, which publishes no row twice: set it to %q",
+		c.Dedup, DedupNone)
 	require(sink.ValidTopic(c.PositionTopic),
 		"relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic)
 	return errors.Join(errs...)

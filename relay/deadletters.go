@@ -33,7 +33,7 @@ func causeOf(err error) (deadletter.Cause, bool) {
 			return deadletter.InvalidTopic, true
 		case router.ReasonInvalidMessage, router.ReasonInvalidHeaders:
 			return deadletter.Malformed, true
-		case router.ReasonUpdate: // as router.table.op.invalid.behavior is set
+		case router.ReasonUpdate: // router.table.op.invalid.behavior decides
 			return "", false
 		}
 		return deadletter.NotRoutable, true

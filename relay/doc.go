@@ -13,7 +13,7 @@
 //  4. A pause ends the session like a clean stop. A drain timeout then does not halt the relay.
 //  5. A row that cannot be routed or delivered halts the relay: everything before it is confirmed,
 //     nothing after it is. A policy may skip the row instead, or publish a dead letter in its
-//     place. Nothing behind a dead letter is confirmed before it is durable (deadletters.go).
+//     place. Nothing after a dead letter is confirmed before it is durable (deadletters.go).
 //  6. A batch that the broker refuses ends the session. The next session publishes each of its
 //     records alone. A record that is refused alone deadletter.retries times is poison
 //     (quarantine.go).

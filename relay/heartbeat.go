@@ -42,7 +42,8 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 		case err != nil && !failing:
 			_, _, next := r.parts.Explain(err, r.State())
 			r.parts.Log.Warn().Err(err).Str("next", next).
-				Msg("heartbeat not published, and tried again; rows are published")
+				Msg("heartbeat not published; it is tried again at the next interval, and rows are not " +
+					"affected")
 		}
 		failing = err != nil
 	}

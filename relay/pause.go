@@ -83,7 +83,7 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		case <-changed:
 		case <-due:
 			r.parts.Log.Info().Time("until", pause.Until).
-				Msg("pause is over; its time has come")
+				Msg("pause ended at its set time")
 			r.mu.Lock()
 			if r.state.Paused == pause { // else it was changed meanwhile
 				r.setPauseLocked(Pause{})

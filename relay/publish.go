@@ -86,7 +86,7 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 // notTaken returns how many messages Publish did not take: from the one in err on, else all.
 func notTaken(ms []*sink.Message, err error) int {
 	if failed, ok := errors.AsType[*sink.MessageError](err); ok {
-		// a message that was taken may be in use again: nothing else of it may be read
+		// the sink may be releasing a message that it took: only these two fields may be read
 		inError := func(m *sink.Message) bool { return sameEvent(m, failed.Origin) }
 		return len(ms) - max(0, slices.IndexFunc(ms, inError))
 	}

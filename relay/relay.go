@@ -34,8 +34,8 @@ type Relay struct {
 	reportedBytes uint64                  // bytes received by session that are in the metrics
 	streamed      bool                    // a session of this process has been open
 	fail          context.CancelCauseFunc // ends the running attempt, or nil
-	failFrom      time.Time               // when fail was set
-	openFrom      time.Time               // when session was opened; zero without one
+	failFrom      time.Time               // when fail was set; older looks are ignored
+	openFrom      time.Time               // when session was opened; zero without one. As failFrom
 	stopping      func() error            // stop.Err of Run; nil before Run
 	endWork       func()                  // ends Run's context work, for a pause; nil before Run
 	pauseChanged  chan struct{}           // closed and replaced whenever state.Paused changes
@@ -141,7 +141,8 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 	return nil
 }
 
-// attempt prepares and runs one session. It returns nil only after a clean stop.
+// attempt prepares and runs one session. stop ends at a stop of the relay or at a pause. It
+// returns nil only after a clean stop.
 func (r *Relay) attempt(process, stop context.Context) error {
 	ctx, fail := context.WithCancelCause(process)
 	defer fail(nil)
@@ -174,7 +175,7 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	return s.finish(process, cause) // ctx has ended
 }
 
-// snapshot runs Server.Snapshot, and ends it if it has not returned a drain timeout after stop.
+// snapshot runs Server.Snapshot, and cancels it if it still runs DrainTimeout after stop.
 func (r *Relay) snapshot(ctx, stop context.Context) error {
 	if r.parts.Server.Snapshot == nil {
 		return nil

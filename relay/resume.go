@@ -16,8 +16,8 @@ type resume struct {
 	stored     sink.Position // of the last transaction that consumers see; zero: none
 	unverified bool          // the transaction at stored has not come yet
 	skipping   bool          // the open transaction is skipped
-	// skipped: transactions were skipped, and the window has one open for all of them until the
-	// transaction at stored comes. So none of them is confirmed while stored is unverified.
+	// skipped: the window has one open transaction for all skipped ones, so that none is confirmed
+	// before the transaction at stored is verified.
 	skipped bool
 
 	server replication.Identity
@@ -66,7 +66,7 @@ func (r *resume) verifyStored(e *replication.Event) error {
 	return nil
 }
 
-// passedStored is called with an event behind stored. If transactions were skipped and that at
+// passedStored is called with an event after stored. If transactions were skipped and that at
 // stored has not come, the server was restored to an earlier state.
 func (r *resume) passedStored() error {
 	if r.skipped {
@@ -92,7 +92,7 @@ func resumeFrom(p sink.Position, source sink.Source, server replication.Identity
 	case descent == replication.Continued:
 		r.stored, r.unverified = p, !p.CommitTime.IsZero() && p.LSN > confirmed
 	case descent == replication.Forked && fork != 0:
-		// Commits before the fork are published; those behind it are new.
+		// Commits before the fork are published; later ones are new.
 		r.stored, forkedAt = sink.Position{Source: source, LSN: fork}, fork
 	default:
 		err = &StoredPositionError{p, server, descent, ""}
@@ -110,9 +110,8 @@ type StoredPositionError struct {
 }
 
 func (e *StoredPositionError) Error() string {
-	return fmt.Sprintf("the position topic records all as published up to %s of timeline %d "+
-		"of system %s, and the history of this server, which is at %s of timeline %d of system "+
-		"%s, does not lead there (%s): %v",
+	return fmt.Sprintf("position topic: published up to %s of timeline %d of system %s, which is "+
+		"not in the history of this server (at %s of timeline %d of system %s): %s: %v",
 		e.Stored.LSN, e.Stored.Source.Timeline, e.Stored.Source.SystemID, e.Server.WrittenLSN,
 		e.Server.Timeline, e.Server.SystemID, e.Descent, replication.ErrIdentityChanged)
 }
@@ -127,8 +126,8 @@ func (e *StoredPositionError) Advice() (wal, fix string) {
 		e.Stored.Source.Slot
 	was := publication(e.Stored.Source.Events)
 	if was != "" && e.Events != "" && was != publication(e.Events) {
-		return wal, fmt.Sprintf("the position was stored when another publication was read, of "+
-			"which the server sends what the present one may leave out. Set\n"+
+		return wal, fmt.Sprintf("the position was stored with another publication, and the "+
+			"present one may leave out transactions that it had. Set\n"+
 			"replication.publication = %q\nagain, start the relay, stop it with SIGTERM, and "+
 			"change it then. If that ends in the same way: %s", was, adopt)
 	}

@@ -12,7 +12,7 @@ type Phase string
 
 // The phases. Only Snapshotting, Streaming and Standby are ready.
 const (
-	Starting     Phase = "starting"    // first session not yet open
+	Starting     Phase = "starting"    // no session yet since the start or since a pause
 	Snapshotting Phase = "snapshot"    // publishes the rows from before the slot
 	Streaming    Phase = "streaming"   // uses the slot and publishes
 	Standby      Phase = "standby"     // another process uses the slot; waits to take over

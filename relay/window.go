@@ -13,7 +13,7 @@ import (
 //
 // A transaction is finished when it is committed, its messages are done, and it is not held. It is
 // removed then, and the transaction before it covers its end. So memory grows with the messages in
-// flight, not with the transactions delivered behind an undelivered one.
+// flight, not with the transactions delivered after an undelivered one.
 type window struct {
 	maxMessages int
 	maxBytes    int64
@@ -41,7 +41,7 @@ type transaction struct {
 	pending     int  // messages added and not done, >= 0
 	hasMessages bool // or has had
 	held        bool // consumers do not see its messages yet
-	// end of the finished transactions and idle positions right behind this one, at least end
+	// end of the last finished transaction or idle position that directly follows this one; else end
 	covered    pglogrepl.LSN
 	prev, next *transaction
 }

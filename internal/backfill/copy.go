@@ -52,7 +52,7 @@ func (e *ParkedError) Error() string {
 // Advice returns what the error means for the WAL, and what to do.
 func (e *ParkedError) Advice() (wal, fix string) {
 	return "the slot keeps it from the beginning of the snapshot on",
-		"postrider deadletter list, then redrive or discard the letters, and start the relay again: " +
+		"postrider deadletter list, then redrive or discard them, and start the relay again: " +
 			"the snapshot continues"
 }
 

@@ -141,7 +141,7 @@ func (r *Report) latencySection(w io.Writer) {
 			remarks = append(remarks, m.NotCarried)
 		}
 	}
-	titles := []string{"rows/s asked for", "written", "ms from",
+	titles := []string{"rows/s requested", "written", "ms from",
 		"p50", "p95", "p99", "p99.9", "max"}
 	writeTable(w, "Latency", titles, cells)
 	for _, remark := range remarks {

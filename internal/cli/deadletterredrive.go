@@ -41,12 +41,12 @@ the topics that they belong to, and records who did. Rows that could not be rout
 again with the configuration as it is now; those that were too large are read from the table,
 which takes the right to SELECT.
 
-The letters of a parked key are published in order, also those that come meanwhile, until the relay
-publishes the rows of the key itself again. One that still cannot be delivered stops its key there.
-Letters of keys that are not parked come behind what was published since.
+The dead letters of a parked key are published in order, also those that come meanwhile, until the
+relay publishes the rows of the key itself again. One that still cannot be delivered stops its key
+there. Dead letters of keys that are not parked come after what was published since.
 
 Publishing and recording are one Kafka transaction: a consumer that reads committed records gets
-each once, also if redrive is killed and run again. A letter that was redriven is not redriven
+each once, also if redrive is killed and run again. A dead letter that was redriven is not redriven
 again. A second redrive ends the first one.`
 	cmd.Flags().BoolVar(&r.changed, "changed", false,
 		"publish a row that was too large even if it is no longer what it was when it was "+
@@ -56,12 +56,12 @@ again. A second redrive ends the first one.`
 
 func newDeadLetterDiscard(a *app) *cobra.Command {
 	r := &resolution{word: "discard", past: "discarded",
-		effect: "lets %s go: consumers never get them"}
+		effect: "discards %s: consumers never get them"}
 	cmd := r.command(a)
-	cmd.Short = "Let dead letters go: consumers never get them"
+	cmd.Short = "Discard dead letters: consumers never get them"
 	cmd.Long = `discard records that dead
 letters are not to be published, and who decided that. They stay in the topic. A key is no longer
-parked when none of its letters is open.`
+parked when none of its dead letters is open.`
 	return cmd
 }
 
@@ -194,7 +194,7 @@ func afterFailures(failed []deadletter.Failure) string {
 	}
 	if wrong {
 		next = append(next,
-			"correct what is wrong, or let them go: postrider deadletter discard ID")
+			"correct what is wrong, or discard them: postrider deadletter discard ID")
 	}
 	return strings.Join(next, "\n")
 }

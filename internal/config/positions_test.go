@@ -19,7 +19,7 @@ func TestValidate_JudgesWhatRemembersPositionsAndLetters(t *testing.T) {
 		"dedup and exactly once": {func(c *Config) {
 			c.Relay.Dedup,
 				c.Relay.ExactlyOnce = relay.DedupTail, true
-		}, "leave out dedup"},
+		}, "conflicts with relay.exactly_once"},
 		"exactly once on stdout": {func(c *Config) {
 			c.Relay.ExactlyOnce, c.Sink.Kind = true,
 				SinkStdout

@@ -37,7 +37,7 @@ func (s *stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		events, last, next := s.since(version)
 		version = last
 		if err := s.send(w, packed, events); err != nil {
-			s.log.Debug().Err(err).Str("client", r.RemoteAddr).Msg("status page gave up a client")
+			s.log.Debug().Err(err).Str("client", r.RemoteAddr).Msg("status page disconnected a client")
 			return
 		}
 		select {

@@ -147,7 +147,7 @@ func TestPause_EndsByItselfOrWithTheProcess(t *testing.T) {
 	o.phase(t, "streaming")
 	code, printed := o.command(t, "pause", "--for", "300ms")
 	require.Zero(t, code, printed)
-	o.relay.AwaitLog(t, "pause is over; its time has come")
+	o.relay.AwaitLog(t, "pause ended at its set time")
 	o.phase(t, "streaming")
 	code, printed = o.command(t, "resume")
 	require.Zero(t, code)

@@ -30,7 +30,7 @@ heartbeat_interval = "50ms"
 heartbeat_topic = %q
 `, topic, heartbeats))
 	r := s.run(t)
-	require.Contains(t, r.AwaitLog(t, "heartbeat not published, and tried again; rows are published")["error"], heartbeats)
+	require.Contains(t, r.AwaitLog(t, "heartbeat not published; it is tried again at the next interval, and rows are not affected")["error"], heartbeats)
 	s.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', 'a', '{}')`)
 	s.awaitConfirmed(t, r)
 	s.createTopics(t, heartbeats)

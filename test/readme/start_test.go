@@ -47,11 +47,27 @@ func TestGettingStarted_EveryCommandRunsInItsOrder(t *testing.T) {
 				require.Contains(t, n.printed.String(), line)
 			}
 		case "sh":
-			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+			for _, line := range commands(text) {
 				n.types(t, line)
 			}
 		}
 	}
+}
+
+// commands splits what is typed. A command goes on over lines while a double quote is open.
+func commands(text string) (all []string) {
+	open := false
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		if open {
+			all[len(all)-1] += "\n" + line
+		} else {
+			all = append(all, line)
+		}
+		if strings.Count(strings.ReplaceAll(line, `\"`, ""), `"`)%2 == 1 {
+			open = !open
+		}
+	}
+	return all
 }
 
 func (n *newcomer) types(t *testing.T, line string) {
