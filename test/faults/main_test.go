@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -20,8 +22,11 @@ func TestMain(m *testing.M) {
 	if *long {
 		parts.AtEnd(func() error { return writeReport(recorder.outcomes) })
 	}
-	parts.Main(m)
+	parts.Main(m, goleak.IgnoreAnyFunction(meters))
 }
+
+// meters is a goroutine of the metrics library of sarama, which reads for the judge. It has no end.
+const meters = "github.com/rcrowley/go-metrics.(*meterArbiter).tick"
 
 // eventually waits until met, which it asks often, and fails the test with what is waited for when that takes longer than within, and than parts.Patience. The
 // full form moves a hundred times as many rows, with other tests beside it: ten times as long.

@@ -16,6 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/audit/topics"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -288,20 +291,30 @@ func (r *rig) judge(t testing.TB) audit.Verdict {
 	return v
 }
 
-// receive takes in what the topic holds: before judge only for a topic that is deleted.
+// receive takes in what the topic holds: before judge only for a topic that is deleted. It reads with the client of the audit, which shares no
+// code with the one that published.
 func (r *rig) receive(t testing.TB) {
 	t.Helper()
-	for _, record := range r.broker.All(t, "outbox.event."+r.topic) {
+	cfg := kafka.DefaultConfig()
+	cfg.Brokers = r.broker.Direct()
+	ctx := parts.Within(t, 10*time.Minute)
+	reader, err := topics.OpenReader(ctx, cfg, true)
+	require.NoError(t, err)
+	defer reader.Close()
+	spans, err := reader.Spans(ctx, "outbox.event."+r.topic, time.Time{})
+	require.NoError(t, err)
+	require.NoError(t, reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error {
 		var e event
-		if json.Unmarshal(record.Value, &e) != nil || e.Number == 0 || e.Key != string(record.Key) {
+		if json.Unmarshal(m.Value, &e) != nil || e.Number == 0 || e.Key != string(m.Key) {
 			e = event{Key: "not one of ours", Number: 1} // shows as phantom
 		}
 		at, known := r.home[e.Key]
-		require.True(t, !known || at == record.Partition, "key %s is in partitions %d and %d", e.Key, at, record.Partition)
-		r.home[e.Key] = record.Partition
+		require.True(t, !known || at == m.Partition, "key %s is in partitions %d and %d", e.Key, at, m.Partition)
+		r.home[e.Key] = m.Partition
 		r.newest[e.Key], r.last[e.Key] = max(r.newest[e.Key], e.Number), e.Number
 		r.tally.Received(e.Key, e.Number)
-	}
+		return nil
+	}))
 }
 
 // requireNothingLost is what holds after any fault.

@@ -174,6 +174,9 @@ func startKafkaContainer(ctx context.Context) (*Broker, error) {
 // Brokers are the addresses that the code under test should bootstrap from.
 func (b *Broker) Brokers() []string { return b.clients }
 
+// Direct is where the helpers connect: no fault that a test makes is on this way.
+func (b *Broker) Direct() []string { return b.direct }
+
 // waitReady waits until the broker answers and counts itself in: before that it refuses new
 // topics.
 func (b *Broker) waitReady(ctx context.Context) error {
