@@ -101,7 +101,7 @@ func TestPage_FillsAllTenParts(t *testing.T) {
 			"Confirmed 5/3B113C88", "49.0 MiB held back", "Restart 5/38000028", "oldest not acknowledged: 47m",
 		},
 		"slot": {
-			"orders observed", "1.3 GiB left before the slot can be lost · 43 % of 3.0 GiB · 1.7 GiB retained", "Slot lost in 37m 39s · 33m to 48m", "while nothing is confirmed", "pid 21733 · postrider", "failover yes", "synced no",
+			"orders observed", "1.3 GiB left before the slot can be lost · 43 % of 3.0 GiB · 1.7 GiB retained", "Slot lost in 37m 39s · 33m to 48m", "while nothing is confirmed", "pid 21733 · postrider", "failover yes", "synced no", "catalog_xmin age 812,733 transactions",
 			"transaction of pid 4711", "prepared transaction 'billing-2026-11-20'", "idle in transaction", "replica_1 no", "analytics", "replica_2 inactive", "1 value not known", "the server was restarted",
 		},
 		"history": {"Published", "Commit to acknowledgement", "p99", "Lag", "Retained WAL", "limit 3.0 GiB", "written 605.0 KiB/s", "drained 0 B/s"},

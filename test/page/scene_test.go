@@ -126,6 +126,7 @@ func inTrouble(now time.Time) *scene {
 	}
 	o.Standbys = []monitor.StandbySlot{{Name: "replica_1", Exists: true, Active: true, WALStatus: "reserved"}}
 	o.Slot.Failover = true
+	o.CatalogXminAge = new(int64(812_733))
 	o.Notes = []monitor.Note{{Value: "wal_directory", Text: "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"}}
 	o.Events = []monitor.Event{{At: now.Add(-2 * time.Hour), Code: "server_restarted", Text: "the server was restarted"}}
 	s.set("slot", o)

@@ -91,7 +91,7 @@ function slotFacts(o) {
     ['failover', yesNo(s.failover), 'standbys may keep a copy'],
     ['synced', yesNo(s.synced), 'this is a copy, on a standby'],
     ['conflicting', s.conflicting ? 'yes' : undefined],
-    ['catalog_xmin age', isNumber(s.catalog_xmin_age) ? many(s.catalog_xmin_age, 'transaction') : undefined],
+    ['catalog_xmin age', isNumber(o.catalog_xmin_age) ? many(o.catalog_xmin_age, 'transaction') : undefined],
     ['WAL, 5 min / 1 h', pair(o.rates?.wal_5m, o.rates?.wal_1h), 'written by the whole server'],
     ['drained, 5 min / 1 h', pair(o.rates?.drain_5m, o.rates?.drain_1h), 'confirmed_flush_lsn moves'],
     ['spilled', o.decoding && `${bytes(o.decoding.spill_bytes)} in ${many(o.decoding.spill_transactions, 'transaction')}`, 'written to the server\'s disk while decoding'],
