@@ -159,6 +159,7 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	if name := olderSlot(o); name != "" {
 		p, pressed = pressure{rate: wal.best, lasting: true,
 			text: fmt.Sprintf("slot %q keeps older WAL than this one", name)}, true
+		loss = lossByLimit(o) // invalidates that slot too; idleness may invalidate only this one
 	}
 	if o.Limit.Effective != nil {
 		if most := float64(*o.Limit.Effective + o.Limit.MaxWALSize); most < volume && used < volume {

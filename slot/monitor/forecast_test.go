@@ -239,18 +239,24 @@ func TestForecast_DiskFull(t *testing.T) {
 	volume := func(size, used int64) func(*Observation) {
 		return func(o *Observation) { o.Limit.VolumeSize, o.Limit.WALDirectory = size*mib, new(used*mib) }
 	}
+	forgotten := func(o *Observation) {
+		o.Others = []slot.Status{{Slot: slot.Slot{Name: "forgotten", RestartLSN: 0x1000_0000}}}
+	}
+	idle := both(away(58*time.Minute), func(o *Observation) { o.Limit.IdleTimeout = 3600 })
 	for _, w := range []wanted{
 		{"at the rate of WAL", both(noLimit, volume(4096, 1096)), 3000, "no session has read from the slot for 1m12s: pg_wal has 1.1 GiB of the volume's 4 GiB, grows by 1 MiB/s, the rate of the last 5 minutes, and nothing else grows on it"},
 		{"a reader at half the pace", both(noLimit, volume(2296, 1096), readingAt(0.5)), 2400, "grows by 512 KiB/s"},
 		{"a reader at half the pace, and a volume that lasts", both(noLimit, volume(4096, 1096), readingAt(0.5)), none, "not known: the reader has fallen behind by 512 KiB/s for 5m0s, and the volume is full in 1h40m"},
 		{"a reader who keeps up", both(noLimit, volume(4096, 1096), readingAt(1)), none, "the reader keeps up"},
 		{"nothing is written", both(noLimit, volume(4096, 1096), func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }), none, "no WAL is written"},
-		{"another slot keeps more", both(noLimit, volume(4096, 1096), readingAt(1), func(o *Observation) {
-			o.Others = []slot.Status{{Slot: slot.Slot{Name: "forgotten", RestartLSN: 0x1000_0000}}}
-		}), 3000, `slot "forgotten" keeps older WAL than this one: pg_wal has`},
+		{"another slot keeps more", both(noLimit, volume(4096, 1096), readingAt(1), forgotten), 3000, `slot "forgotten" keeps older WAL than this one: pg_wal has`},
 		{"full", both(noLimit, volume(4096, 5000)), 0, ""},
 		{"the limit keeps it in bounds", volume(4096, 1096), none, "max_slot_wal_keep_size and max_wal_size keep pg_wal at about 1.2 GiB, and the volume has 4 GiB"},
 		{"the slot is lost before", volume(1200, 900), none, "the slot is lost before, in about 4m6s"},
+		{"the slot is lost before by idleness", both(noLimit, volume(4096, 1096), idle), none, "the slot is lost before, in about 4m6s"},
+		{"the slot is lost before by idleness, and another keeps more", both(noLimit, volume(4096, 1096), idle, forgotten), 3000,
+			`slot "forgotten" keeps older WAL than this one: pg_wal has`},
+		{"the limit ends one that keeps more, too", both(volume(1200, 900), idle, forgotten), none, "the slot is lost before, in about 4m6s"},
 		{"the limit is larger than the volume", volume(1200, 1100), 100, "pg_wal has 1.1 GiB"},
 		{"no size configured", volume(0, 1096), none, "monitor.volume_size is not set"},
 		{"pg_wal may not be read", func(o *Observation) { o.Limit.VolumeSize = 4096 * mib }, none, "may not be read"},
