@@ -44,7 +44,8 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 		return nil
 	}
 	recreated := slices.ContainsFunc(last.Events, func(e Event) bool {
-		return (e.Code == slotCreated || e.Code == slotRecreated) && e.At.After(streamed)
+		return (e.Code == slotCreated || e.Code == slotRecreated) &&
+			e.At.Add(last.Clock.skew()).After(streamed)
 	})
 	if held && !recreated && (d == nil || d.TotalTransactions == 0) {
 		return nil

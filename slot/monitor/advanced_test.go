@@ -103,3 +103,23 @@ func TestAdvanced_WaitsForNoCountersThatNeverCome(t *testing.T) {
 	err := monitor.Advanced(t.Context(), p.Conn, last, []string{"public.outbox"}, false, 1, 2, time.Now(), false)
 	require.ErrorIs(t, err, monitor.ErrStaleCounters)
 }
+
+// The events of the monitor are by our clock, and when the stream was opened is by the server's.
+func TestAdvanced_KnowsARecreationWhereTheClocksDiffer(t *testing.T) {
+	t.Parallel()
+	p := onShared(t, "17")
+	p.Outbox()
+	made, err := slot.Create(t.Context(), p.Conn, p.Config())
+	require.NoError(t, err)
+	seen := time.Now()
+	last := monitor.Observation{
+		Slot: slot.Status{Slot: slot.Slot{Name: p.Name}}, Clock: &monitor.Clock{Skew: 3600},
+		Events: []monitor.Event{{At: seen, Code: "slot_recreated"}},
+	}
+	moved := func(streamed time.Time) error {
+		return monitor.Advanced(t.Context(), p.Conn, last, []string{"public.outbox"}, false, 1, made.ConfirmedFlushLSN,
+			streamed.Add(time.Hour), true)
+	}
+	require.ErrorIs(t, moved(seen.Add(-time.Minute)), replication.ErrSlotLost, "recreated after the stream was opened")
+	require.NoError(t, moved(seen.Add(time.Minute)), "recreated before")
+}

@@ -170,6 +170,14 @@ type Clock struct {
 	Error Seconds `json:"error_seconds"` // at most; half of the round-trip time
 }
 
+// skew returns Skew, or zero if it may be an error of measurement: most clocks are synchronized.
+func (c *Clock) skew() time.Duration {
+	if c == nil || c.Skew.Duration().Abs() <= c.Error.Duration() {
+		return 0
+	}
+	return c.Skew.Duration()
+}
+
 // Seconds is a duration whose JSON is a number of seconds.
 type Seconds float64
 

@@ -146,11 +146,7 @@ func (m *Monitor) clock(before *Clock, a timedAnswer) *Clock {
 		return before
 	}
 	m.clockRead = a.after
-	skew := now.Skew.Duration()
-	if skew.Abs() <= now.Error.Duration() {
-		skew = 0 // most clocks are synchronized
-	}
-	m.skew.Store(int64(skew))
+	m.skew.Store(int64(now.skew()))
 	return now
 }
 
