@@ -58,10 +58,11 @@ type Monitor struct {
 	readings      readings
 	seen          firstSeen
 	checkpoint    Checkpoint // the last one
-	clockRead     time.Time
-	missing       bool      // the last look found no slot
-	unreachable   bool      // no answer since the last Status
-	idleSince     time.Time // begin of the last look, if it found no stream; else zero
+	// when checkpoint and the clock were last read
+	checkpointRead, clockRead time.Time
+	missing                   bool      // the last look found no slot
+	unreachable               bool      // no answer since the last Status
+	idleSince                 time.Time // begin of the last look, if it found no stream; else zero
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 

@@ -128,7 +128,9 @@ func (m *Monitor) lastCheckpoint(a timedAnswer, clock *Clock) *Checkpoint {
 	}
 	now := Checkpoint{StartedAt: a.Checkpoint.Time, RedoLSN: pglogrepl.LSN(a.Checkpoint.Redo),
 		Took: m.checkpoint.Took}
-	if was := m.checkpoint; !was.StartedAt.IsZero() && !was.StartedAt.Equal(now.StartedAt) {
+	recent := a.after.Sub(m.checkpointRead) <= 2*m.cfg.Interval
+	m.checkpointRead = a.after
+	if was := m.checkpoint.StartedAt; !was.IsZero() && !was.Equal(now.StartedAt) && recent {
 		// It ended between the last observation and this one.
 		ended := a.Now.Add(-m.cfg.Interval / 2)
 		now.Took = Seconds(max(0, ended.Sub(now.StartedAt).Seconds()))

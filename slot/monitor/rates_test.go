@@ -1,6 +1,8 @@
 package monitor
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -99,4 +101,22 @@ func TestClock_KeepsTheBetterMeasurementForAWhile(t *testing.T) {
 	require.InDelta(t, 4, float64(look(2*time.Minute, 4*time.Second, 2*time.Millisecond).Skew), 1e-6, "the old one is too old")
 	look(4*time.Minute, time.Millisecond, 2*time.Millisecond)
 	require.Zero(t, m.ClockSkew(), "clocks that cannot be told apart are the same")
+}
+
+// How long a checkpoint took is known only if the observation before its end is recent.
+func TestLastCheckpoint_KeepsItsDurationAfterAnOutage(t *testing.T) {
+	start := time.Now()
+	m := Monitor{cfg: Config{Interval: 5 * time.Second}}
+	took := func(at, began time.Duration) Seconds {
+		a := timedAnswer{after: start.Add(at)}
+		a.Now = a.after
+		document := fmt.Sprintf(`{"time": %q}`, start.Add(began).Format(time.RFC3339Nano))
+		require.NoError(t, json.Unmarshal([]byte(document), &a.Checkpoint))
+		return m.lastCheckpoint(a, &Clock{}).Took
+	}
+	require.Zero(t, took(0, -time.Minute), "nobody saw its end")
+	require.InDelta(t, 2.5, float64(took(5*time.Second, 0)), 1e-6)
+	require.InDelta(t, 2.5, float64(took(10*time.Second, 0)), 1e-6)
+	require.InDelta(t, 2.5, float64(took(70*time.Second, 15*time.Second)), 1e-6, "it may have ended long ago")
+	require.InDelta(t, 1.5, float64(took(75*time.Second, 71*time.Second)), 1e-6)
 }
