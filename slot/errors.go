@@ -152,7 +152,7 @@ func (e *PublicationError) Advice() (wal, fix string) {
 			fix += "\nunless the row filter or column list is meant:\n" + e.SQL
 		}
 		return "the slot keeps WAL while the relay is stopped, but rows that the publication did not " +
-			"bring are never sent: they are in the table", fix
+			"publish are never sent: they are in the table", fix
 	}
 	wal = "the slot keeps WAL while the relay is stopped, but rows written while the publication " +
 		"does not hold their table are never sent: look for them in the table"

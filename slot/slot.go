@@ -148,7 +148,7 @@ type Status struct {
 	// RetainedBytes is CurrentWALLSN - RestartLSN, what is kept for the slot; nil: nothing, or not
 	// known.
 	RetainedBytes *int64 `json:"retained_bytes,omitempty"`
-	// PublicationOK: the publication brings every table; nil: not looked at.
+	// PublicationOK: the publication publishes every table; nil: not looked at.
 	PublicationOK *bool `json:"publication_ok,omitempty"`
 	// What is wrong with the publication, and what to type next; empty: nothing, or not looked at.
 	PublicationProblem string `json:"publication_problem,omitempty"`

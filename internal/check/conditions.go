@@ -29,7 +29,7 @@ func requirements(c health.Config) map[string]string {
 		health.NotReady:          "a relay that streams, or stands by",
 		health.Stuck:             "acknowledgements for what is in flight",
 		health.StandbyGate:       "standbys that receive what the relay is to be sent",
-		health.PublicationBroken: "a publication that brings every row",
+		health.PublicationBroken: "a publication that publishes every row",
 		health.PhantomEvents:     "a database that has everything that was published",
 		health.Paused:            "a relay that relays",
 		health.SlotInactive: limit("a session that reads the slot within", c.InactiveWarning,

@@ -124,7 +124,7 @@ func TestWriteReport_ShowsWhatGoesWrong(t *testing.T) {
 		"\x1b[1;31mfailing\x1b[0m: ", "last error    broker unreachable\n",
 		"in flight     3 messages, 2.9 KiB, the oldest committed 1m0s ago\n",
 		"wal_status    reserved, -1.0 MiB until the slot can be lost\n",
-		"publication   does not bring every table\n",
+		"publication   does not publish every table\n",
 		"not since     read slot: no connection\n",
 	} {
 		require.Contains(t, b.String(), want)

@@ -102,9 +102,9 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	case s.PublicationOK == nil:
 		row("publication", "not looked at")
 	case *s.PublicationOK:
-		row("publication", "brings every table")
+		row("publication", "publishes every table")
 	default:
-		row("publication", "does not bring every table")
+		row("publication", "does not publish every table")
 	}
 	row("observed", health.Duration(now.Sub(s.ObservedAt))+" ago")
 	if s.Error != "" {

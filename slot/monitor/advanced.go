@@ -14,15 +14,20 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Advanced judges a slot that is confirmed up to to, while this process has published up to from.
-// It returns nil if another relay may have published the rows in between: the slot has decoded
-// since the observation last; or the counters were reset after streamed, when this process last
-// began to stream; or another process held the slot, and it has no counters. Otherwise the slot
-// was recreated or advanced and never sends these rows: the error is a *slot.LostError. Empty
-// tables prove that it has lost no row only if the slot was never seen to decode or to disappear:
-// rows may be deleted as soon as they are written.
+// Advanced decides whether rows are lost when the slot is confirmed up to confirmed, and this
+// process has published only up to acked. It returns nil if another relay may have published the
+// rows in between:
+//
+//   - the slot has decoded since the observation last,
+//   - the counters were reset after streamed, when this process last opened a stream, by the
+//     server's clock, or
+//   - another process held the slot, and the slot has no counters.
+//
+// Otherwise the slot was recreated or advanced and never sends these rows: the error is a
+// *slot.LostError. Empty tables prove that no row is lost only if the slot was never seen to
+// decode or to disappear: rows may be deleted as soon as they are written.
 func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []string,
-	consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
+	consented bool, acked, confirmed pglogrepl.LSN, streamed time.Time, held bool) error {
 	if err := awaitCounters(ctx, conn); err != nil {
 		return err
 	}
@@ -52,18 +57,18 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 	}
 	lost := &slot.LostError{
 		Name: last.Slot.Name, Reason: fmt.Sprintf(
-			"another process has recreated it, or advanced it: it begins at %s", to),
-		ConfirmedFlushLSN: from, Advanced: true,
+			"another process has recreated it, or advanced it: it begins at %s", confirmed),
+		ConfirmedFlushLSN: acked, Advanced: true,
 	}
-	// an observation of the new slot has nothing of the gap
-	if last.Slot.ConfirmedFlushLSN <= from {
+	// Otherwise last is of the new slot, whose catalog_xmin does not show the gap.
+	if last.Slot.ConfirmedFlushLSN <= acked {
 		lost.CatalogXmin = last.Slot.CatalogXmin
 	}
 	lost.Gap = slot.MeasureGap(ctx, conn, lost, tables, consented)
 	if lost.Gap.Empty() && !recreated && (d == nil || d.TotalTransactions == 0) {
 		return nil
 	}
-	lost.Gap.To = to
+	lost.Gap.To = confirmed
 	return lost
 }
 

@@ -10,8 +10,8 @@ import (
 const (
 	// A younger transaction is no blocker.
 	youngestBlocker = time.Second
-	// Feedback advances with the queries of a standby. It is stuck if it has not for this long, while
-	// this many transactions began.
+	// Feedback advances with the queries of a standby. It is stuck if it has not advanced for
+	// stuckFeedback, while stuckFeedbackAge transactions began.
 	stuckFeedback    = time.Minute
 	stuckFeedbackAge = 1000 // transactions
 )

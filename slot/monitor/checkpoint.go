@@ -9,7 +9,7 @@ type schedule struct {
 	rate     float64 // bytes of WAL per second, not negative
 	position float64 // where the server writes now
 	segment  float64 // bytes
-	segments float64 // a checkpoint begins when so many are filled, from that of redo on
+	segments float64 // a checkpoint begins when this many are filled, counted from the one of redo
 	timeout  float64 // longest time from the start of a checkpoint to that of the next
 	spread   float64 // how long a checkpoint spreads the writing of many pages
 	takes    func(begins, wal float64) float64
@@ -108,10 +108,10 @@ func (s schedule) upcoming(last checkpoint) checkpoint {
 }
 
 // first returns the first checkpoint from c on that ends at after or later and begins in a later
-// segment than behind: the end of a checkpoint removes only WAL from before its start.
-func (s schedule) first(c checkpoint, after, behind float64) checkpoint {
+// segment than restart: the end of a checkpoint removes only WAL from before its start.
+func (s schedule) first(c checkpoint, after, restart float64) checkpoint {
 	for range 100 * farAhead {
-		if c.ends >= after && math.Floor(c.redo/s.segment) > math.Floor(behind/s.segment) {
+		if c.ends >= after && math.Floor(c.redo/s.segment) > math.Floor(restart/s.segment) {
 			break
 		}
 		n := s.next(c)

@@ -12,7 +12,7 @@ type Config struct {
 	// each slot.Config.CheckInterval.
 	Interval   time.Duration `toml:"interval"`
 	OtherSlots bool          `toml:"other_slots"` // watch the other slots of the server too
-	// bytes of the volume with pg_wal; zero: not known, so there is no forecast when it is full
+	// bytes of the volume with pg_wal; zero: not known, and no forecast of a full disk
 	VolumeSize int64 `toml:"volume_size,size"`
 }
 

@@ -2,8 +2,11 @@
 // long as the process lives.
 //
 // When a publication is dropped, or a table is dropped and recreated, rows are missing from the
-// stream, without an error on PostgreSQL 18, and with a late one before. So Monitor compares
-// publication and tables every few seconds, and ends the session.
+// stream. PostgreSQL 18 reports no error, older versions report one late. So Monitor compares
+// publication and tables every few seconds, and ends the session if rows may be missing.
+//
+// A look reads slot and publication, each slot.Config.CheckInterval. An observation reads the
+// whole server, each monitor.interval, as part of a look.
 //
 //   - monitor.go      Monitor: connects, then looks and listens in turns
 //   - config.go       Config, the section [monitor]

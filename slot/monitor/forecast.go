@@ -73,7 +73,7 @@ func lossByLimit(o Observation) Estimate {
 		}
 	}
 
-	l := outlook{Observation: o, behind: position(o, uint64(o.Slot.RestartLSN))}
+	l := outlook{Observation: o, restart: position(o, uint64(o.Slot.RestartLSN))}
 	c := l.checkpointAfter(wal.best, passed, nil)
 	if safe <= 0 && !pressed && o.Slot.Active && c.ends > RestartStep {
 		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn " +
@@ -91,15 +91,15 @@ func lossByLimit(o Observation) Estimate {
 
 const unwatched = "not known yet: WAL has to be watched for 30 seconds first"
 
-// noForecast returns why the pressure is not expected to pass a bound, which it would pass after
-// passed seconds; empty: it is expected to.
+// noForecast returns why there is no time at which the pressure passes a bound, which it would
+// pass after passed seconds; empty: there is one.
 func (o Observation) noForecast(p pressure, pressed bool, wal written, passed float64,
 	what, bound string) string {
 	switch {
 	case wal.best <= 0:
 		return fmt.Sprintf("no %s in sight: no WAL is written, by %s", what, wal.window)
 	case !pressed && !o.Slot.Active:
-		return fmt.Sprintf("not known yet: no session has read from the slot for less than %d seconds",
+		return fmt.Sprintf("not known yet: the slot has been inactive for less than %d seconds",
 			awayFor)
 	case !pressed:
 		return "no " + what + " in sight: the reader keeps up, and nothing holds restart_lsn back"
@@ -131,7 +131,7 @@ func lossByIdleness(o Observation) Estimate {
 	}
 	passed := max(0, s.InactiveSince.Sub(serverNow(o)).Seconds()+timeout)
 	wal, _ := walRate(o.Rates)
-	l := outlook{Observation: o, behind: math.Inf(-1)}
+	l := outlook{Observation: o, restart: math.Inf(-1)}
 	c := l.checkpointAfter(wal.best, passed, nil)
 	latest := max(c.ends, l.latest(wal.best, passed))
 	what := "idle_replication_slot_timeout is over"

@@ -154,7 +154,7 @@ func TestForecast_Loss(t *testing.T) {
 		{"what has just begun is not taken for lasting", both(readingAt(1), func(o *Observation) { o.Distance.ConfirmedStill, o.Slot.SafeWALSize = 60, new(int64(600*mib)) }), none,
 			"not known: nothing has been confirmed for 1m0s, and the limit is passed in 10m0s if that lasts"},
 		{"the relay is gone since a minute", both(readingAt(1), away(time.Minute)), 246, "no session has read from the slot for 1m0s"},
-		{"the relay is gone for a moment", both(readingAt(1), away(3*time.Second)), none, "not known yet: no session has read from the slot for less than 10 seconds"},
+		{"the relay is gone for a moment", both(readingAt(1), away(3*time.Second)), none, "not known yet: the slot has been inactive for less than 10 seconds"},
 		{"a transaction that does nothing", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "idle in transaction"}, 40*time.Second)), 246, "a transaction has held restart_lsn back for 40s"},
 		{"a prepared transaction", both(readingAt(1), open(Blocker{Kind: BlockerPrepared}, time.Hour)), 246, "a transaction has held"},
 		{"a transaction that is at work, for as long as the limit is far", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "active"}, 32*time.Second)), 246, "held restart_lsn back for 32s"},

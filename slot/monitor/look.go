@@ -17,7 +17,7 @@ import (
 // look looks at slot and publication, and at the server if that is due. problem has to end the
 // stream. After an err the Status is unchanged.
 func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error) {
-	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	status, err := m.status(ctx, conn)
 	if errors.Is(err, slot.ErrNotFound) {
@@ -54,10 +54,10 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	return problem, nil
 }
 
-// stale returns postgres.ErrStaleConnection, and when the last look began, if that look and this
-// one, which began at began, found no stream: the server has closed the connection of a relay that
-// still waits, and the network may report that late or never. A single look may find no stream
-// before the relay has noticed its end.
+// stale returns postgres.ErrStaleConnection if this look and the one before found no walsender,
+// and when the one before began. began is when this one began. The server has then closed the
+// connection of a relay that still waits; the network may report that late or never. One such look
+// is not enough: the relay may be about to notice the end itself.
 func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
 	then, m.idleSince = m.idleSince, began
@@ -132,7 +132,8 @@ func (d *Decoding) recreated(before *Decoding) bool {
 		d.countedSince.Equal(before.countedSince)
 }
 
-// recordMissing records that the slot does not exist. One never seen may not exist yet.
+// recordMissing records that the slot does not exist. A slot that was never seen is no event: it
+// may not have been created yet.
 func (m *Monitor) recordMissing() error {
 	last := m.Status()
 	lost := slot.Disappeared(m.need.Slot.Name, last.ConfirmedFlushLSN)
@@ -203,10 +204,10 @@ func (m *Monitor) logChanges(before, s slot.Status) {
 		*before.PublicationOK == *s.PublicationOK:
 	case *s.PublicationOK:
 		m.record("publication_repaired",
-			"the publication brings every table again; rows inserted meanwhile are not sent")
+			"the publication publishes every table again; rows inserted meanwhile are not sent")
 	default:
 		m.record("publication_broken",
-			"the publication does not bring every table, or did not for a while")
+			"the publication does not publish every table, or did not for some time")
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	// connections. So the connection is replaced this often, for 20 ms of the server's CPU.
 	renewInterval = 30 * time.Second
 	// How long a look may take. A lock on an outbox table, as by ALTER TABLE, can delay it.
-	observeTimeout = 5 * time.Second
+	lookTimeout = 5 * time.Second
 	// Between the first look that finds no streaming session, and the next.
 	secondLook = 500 * time.Millisecond
 	// Pauses between attempts to connect to a server that refuses.
@@ -113,11 +113,14 @@ func (m *Monitor) Status() slot.Status {
 	return m.last
 }
 
-// Run watches over a connection of its own until ctx ends. It calls problem with an error that has
-// to end the stream, and the time at which the look that found it began: *slot.PublicationError if
-// rows would be missing, *slot.LostError if the slot is lost or missing,
-// postgres.ErrStaleConnection if no session streams, for streams that began before that look, and
-// postgres.ErrStopping if the server shuts down, since the shutdown waits for the stream.
+// Run watches over its own connection until ctx ends. It calls problem with each error that has to
+// end the stream, and with the time at which the look that found it began:
+//
+//   - *slot.PublicationError: rows would be missing
+//   - *slot.LostError: the slot is lost or missing
+//   - postgres.ErrStaleConnection: no session streams; it ends only streams that were opened
+//     before that look
+//   - postgres.ErrStopping: the server shuts down, and the shutdown waits for the stream
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	refusals, lastAnswer := 0, time.Now()
 	for {
@@ -136,7 +139,7 @@ func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Ti
 		switch stopping := new(stoppingError); {
 		case errors.As(err, &stopping):
 			problem(err, time.Now())
-		case errors.Is(err, postgres.ErrStarting): // it ends every stream
+		case errors.Is(err, postgres.ErrStarting): // the server starts or shuts down: every stream ends
 			problem(&stoppingError{err}, time.Now())
 		}
 		m.noteFailure(err)

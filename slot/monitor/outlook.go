@@ -8,7 +8,7 @@ import (
 // outlook finds the checkpoint whose end invalidates the slot.
 type outlook struct {
 	Observation
-	behind float64 // restart_lsn, as a position of the schedule
+	restart float64 // restart_lsn, as a position of the schedule
 }
 
 // checkpointAfter returns the first checkpoint that ends at after or later, at the rate of WAL.
@@ -30,11 +30,12 @@ func (l outlook) checkpointAfter(rate, after float64,
 	if takes == nil {
 		s.takes = l.checkpointTakes(s)
 	}
-	return s.first(s.upcoming(last), after, l.behind)
+	return s.first(s.upcoming(last), after, l.restart)
 }
 
-// latest returns the latest end of that checkpoint, with the shortest and the longest checkpoints.
-// after may be later than expected, and so miss the end of one.
+// latest returns the latest time at which the checkpoint of checkpointAfter ends, over the
+// shortest and the longest checkpoints. after gets a margin: if it is late, it may miss the end of
+// one.
 func (l outlook) latest(rate, after float64) float64 {
 	if after > 0 {
 		after += seenLate
@@ -103,7 +104,7 @@ func (l outlook) endText(c checkpoint, passed, latest float64) string {
 	switch {
 	case l.Server.Standby:
 		return fmt.Sprintf("a restartpoint ends after that, about %s from now at the latest, if the "+
-			"primary is set like this server", span(latest))
+			"primary has the same settings", span(latest))
 	case l.Limit.Checkpoint == nil:
 		return fmt.Sprintf("the checkpoint that follows ends, %s from now at the latest: when the "+
 			"last one began is not known", span(latest))

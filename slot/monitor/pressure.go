@@ -6,8 +6,9 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
+// The durations are in seconds.
 const (
-	// awayFor is how long no session may read from the slot: a relay reconnects sooner.
+	// awayFor is how long a slot may be inactive before that counts: a relay reconnects sooner.
 	awayFor = 10
 	// holdsFor is the age from which a transaction counts as a blocker of restart_lsn.
 	holdsFor = 30
@@ -15,11 +16,12 @@ const (
 	confirmsNothingFor = 30
 	// fallsBehindFor is how long the lag may grow.
 	fallsBehindFor = 60
-	// RestartStep, in seconds, is the longest step of restart_lsn with a reader that keeps up and no
-	// transaction older than holdsFor: two logs of running transactions, and one transaction.
+	// RestartStep is the longest step of restart_lsn with a reader that keeps up and no transaction
+	// older than holdsFor: two logs of running transactions, and one transaction.
 	RestartStep = 75
-	// foreseeable is how long a cause that may end by itself is expected to go on, in times of how
-	// long it has lasted. At the end of a COPY of 5 GB a limit of 50 GB is nine times as far away.
+	// foreseeable limits a cause that may end by itself: after lasting t it is expected to last at
+	// most foreseeable*t longer. A COPY that wrote 5 GB in t thus gives no time for a limit of 50 GB,
+	// which is 9t away.
 	foreseeable = 8
 )
 

@@ -10,9 +10,10 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// publicationProblem returns what is wrong with the publication, or was since the last look, or an
-// error of reading it. before was read before. A change that was undone is reported for as long as
-// the process lives: rows written meanwhile are not sent, and no other process has the evidence.
+// publicationProblem returns what is wrong with the publication, or was since the last look, or
+// the error of reading it. before is the slot's status, read before the publication. A change that
+// was undone is reported for as long as the process lives: rows written meanwhile are not sent,
+// and no other process has the evidence.
 func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn,
 	before slot.Status) error {
 	m.publicationMu.Lock()
@@ -42,7 +43,8 @@ func (m *Monitor) remember(p *slot.Publication, before pglogrepl.LSN) {
 	m.boundaries.add(before, xmin, xmax)
 }
 
-// logAlterations logs changes that lose no row, or that rarely do and look the same.
+// logAlterations logs changes that lose no row, or that rarely do and cannot be distinguished from
+// those.
 func (m *Monitor) logAlterations(p *slot.Publication) {
 	for _, a := range p.AlteredSince(m.lastGood) {
 		m.log.Info().Str("publication", p.Name).Str("relation", a.Table).
@@ -93,11 +95,12 @@ func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 type boundary struct {
 	lsn  pglogrepl.LSN
 	xmin uint64 // transactions before xmin had ended
-	next uint64 // transactions from next on had not begun: all that they write is behind lsn
+	next uint64 // transactions from next on had not begun: all that they write is after lsn
 }
 
 // boundaries has a position before every change that the last look did not see. The position of
-// the look may be behind a commit that is decoded, but invisible while it waits for a standby.
+// the look itself may be too late: a commit that waits for a synchronous standby is in the WAL,
+// and the look does not see it yet.
 type boundaries struct {
 	settled   boundary // every transaction that had begun by then has ended; zero: none is known
 	candidate boundary // becomes settled when its transactions have ended

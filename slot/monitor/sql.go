@@ -28,7 +28,8 @@ type rights struct {
 
 const refusalAge = 5 * time.Minute
 
-// without removes a right that the statement used, after its error; false: it used none.
+// without returns r without one of the rights that the statement used, after it failed with err;
+// false: it used none.
 func (r rights) without(err error, volume int64) (rights, bool) {
 	r.refusedAt = time.Now()
 	switch {
