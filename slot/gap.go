@@ -72,8 +72,13 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string,
 	if err != nil || whyNot != "" {
 		return 0, whyNot, err
 	}
-	rows, err = postgres.One[int64](ctx, conn, "SELECT pg_catalog.count(*) FROM "+QuoteTable(table)+
-		" WHERE "+FromXminSQL(g.FromXmin), pgx.QueryExecModeSimpleProtocol)
+	// The snapshot is fixed before age() is, which the planner evaluates already.
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead},
+		func(pgx.Tx) (err error) {
+			rows, err = postgres.One[int64](ctx, conn, "SELECT pg_catalog.count(*) FROM "+
+				QuoteTable(table)+" WHERE "+FromXminSQL(g.FromXmin), pgx.QueryExecModeSimpleProtocol)
+			return err
+		})
 	return rows, "", err
 }
 
@@ -116,8 +121,11 @@ func Size(bytes float64) string {
 	return fmt.Sprintf("%s %ciB", strings.TrimSuffix(fmt.Sprintf("%.1f", bytes), ".0"), "KMGTP"[unit])
 }
 
-// FromXminSQL is the condition for rows written by a transaction or a later one. By age, since
-// numbers of transactions wrap around.
+// FromXminSQL is the condition for rows written by a transaction or a later one. It compares ages,
+// since xids wrap around. A row that was frozen more than 2^31 transactions ago has a negative
+// age; after 2^32 it cannot be distinguished from a new one. The transaction must be REPEATABLE
+// READ: in another one, rows that are newer than its first call of age() have negative ages too.
 func FromXminSQL(xid uint32) string {
-	return fmt.Sprintf("pg_catalog.age(xmin) <= pg_catalog.age('%d'::pg_catalog.xid)", xid)
+	return fmt.Sprintf("pg_catalog.age(xmin) BETWEEN 0 AND pg_catalog.age('%d'::pg_catalog.xid)",
+		xid)
 }

@@ -1,6 +1,7 @@
 package slot_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/postrider/postrider/test/parts/testdb"
@@ -46,5 +47,20 @@ func TestMeasureGap_RunsNoCodeOfATablesOwner(t *testing.T) {
 		require.Equal(t, []slot.TableGap{{Table: "public.outbox"}}, g.Tables, "as the configuration says")
 		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
 		require.NotZero(t, called, "the function is one that the planner calls")
+	})
+}
+
+// The column xmin of a frozen row has the xid that the row was written with.
+func TestFromXminSQL_LeavesOutRowsFrozenLongAgo(t *testing.T) {
+	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
+		p := checktest.Shared(t, version)
+		next, err := slot.NextXID(t.Context(), p.Conn)
+		require.NoError(t, err)
+		for age, selected := range map[uint32]bool{1: true, 10: true, 11: false, 1<<31 - 1: false, 1<<31 + 1: false, 1<<32 - 100: false} {
+			var found bool
+			require.NoError(t, p.Conn.QueryRow(t.Context(), fmt.Sprintf(`SELECT EXISTS (SELECT FROM (SELECT '%d'::pg_catalog.xid AS xmin) row WHERE %s)`,
+				next-age, slot.FromXminSQL(next-10))).Scan(&found))
+			require.Equal(t, selected, found, "written %d transactions ago", age)
+		}
 	})
 }
