@@ -144,15 +144,17 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 		if err := s.add(ctx, entry{message: m}); err != nil {
 			return err
 		}
-		s.published.Add(1)
 	}
 	return nil
 }
 
+// add adds a message to the queue. It blocks while the queue is full.
 func (s *TransactionalSink) add(ctx context.Context, e entry) error {
+	s.published.Add(1) // before it can be reported
 	for !s.queue.add(e) {
 		s.queue.wake()
 		if err := s.await(ctx, s.queue.room); err != nil {
+			s.published.Add(-1)
 			s.fail(err)
 			return err
 		}
