@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -370,6 +371,18 @@ func TestPublished_BoundsTheSearch(t *testing.T) {
 	}
 	require.False(t, read(100_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0].Key))
 	require.True(t, read(5_000_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0].Key))
+
+	// The log line has the position from which on the events had no room.
+	s := openSink(t, cfg, newOutcomes().done)
+	require.NoError(t, s.Topic(parts.Within(t, patience), "orders"))
+	var log bytes.Buffer
+	r := tailReader{reader: topicreader.New(s.client, false), log: zerolog.New(&log), timeout: patience,
+		topic: "orders", partitions: 1, source: us.Header(), from: position{lsn: 1000}, room: 2,
+		tails: &s.tails}
+	small, err := r.read(parts.Within(t, patience))
+	require.NoError(t, err)
+	require.NotZero(t, small.seen.until.lsn)
+	require.Contains(t, log.String(), `"until":"`+small.seen.until.lsn.String()+`"`)
 
 	// Of what was found before the gap nothing follows from what was not.
 	session(t, cfg, ms[60:70])

@@ -65,10 +65,7 @@ func (e *events) add(p position) {
 
 // has reports whether p was added. It is fast in the order of positions, but accepts any.
 func (e *events) has(p position) bool {
-	if len(e.unpacked) > 0 {
-		e.pack()
-		e.unpacked = nil // nothing is added after the first has
-	}
+	e.finish()
 	want := block{lsn: p.lsn, group: p.index / 64}
 	if want.comparePosition(e.asked) < 0 {
 		e.at = e.first()
@@ -82,6 +79,14 @@ func (e *events) has(p position) bool {
 		}
 	}
 	return false
+}
+
+// finish packs what was added, so that until is right. Nothing is added after it.
+func (e *events) finish() {
+	if len(e.unpacked) > 0 {
+		e.pack()
+		e.unpacked = nil
+	}
 }
 
 // pack merges unpacked into packed, as far as there is room.

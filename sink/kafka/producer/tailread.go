@@ -69,11 +69,11 @@ func (r *tailReader) read(ctx context.Context) (*tail, error) {
 	all := make([]partitionResult, r.partitions)
 	errs := make([]error, r.partitions)
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, tailReaders)
+	sem := make(chan struct{}, tailReaders)
 	for p := range r.partitions {
-		slots <- struct{}{}
+		sem <- struct{}{}
 		wg.Go(func() { // waited for below
-			defer func() { <-slots }()
+			defer func() { <-sem }()
 			all[p], errs[p] = r.partition(ctx, p)
 		})
 	}
@@ -81,6 +81,7 @@ func (r *tailReader) read(ctx context.Context) (*tail, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	r.tail.seen.finish()
 	count := 0
 	for _, f := range all {
 		count += f.count
