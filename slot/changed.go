@@ -13,7 +13,7 @@ import (
 )
 
 // renamedBack is the change that leaves no row in the table: see PublicationError.Elsewhere.
-const renamedBack = "the table was renamed and named back"
+const renamedBack = "the table was renamed, and renamed back"
 
 // ChangedSince is a *PublicationError if a change since an earlier read may have kept inserted
 // rows of a table out of the stream; nil: they came all the time.
@@ -62,18 +62,20 @@ func listed(found []rewritten) string {
 // Alteration is a change of a table that ChangedSince takes for harmless.
 type Alteration struct{ Table, Text string }
 
-// AlteredSince finds what loses no row, or only rarely and cannot be distinguished from that.
+// AlteredSince returns the changes that lose no row as a rule. Some of them look the same in the
+// catalog as a short change that does lose rows.
 func (p *Publication) AlteredSince(before *Publication) []Alteration {
 	var found []Alteration
 	add := func(n int, text string) { found = append(found, Alteration{p.Tables[n-1].Name, text}) }
 	now, was := p.evidence, before.evidence
 	for _, is := range now.Tables {
-		if was := was.table(is.N); was.OID == is.OID && was.ReplicaIdentity != is.ReplicaIdentity {
+		if old := was.table(is.N); old.OID == is.OID && old.ReplicaIdentity != is.ReplicaIdentity {
 			add(is.N, "replica identity changed: inserted rows come as before")
 		}
 		if now.schemaAltered(was, is.N) {
-			add(is.N, "schema of the table altered, and its owner and rights are the same: if it had "+
-				"another name for a moment, rows inserted then into another table of this name are not sent")
+			add(is.N, "schema of the table was altered, with the same owner and privileges: if it was "+
+				"renamed for a moment, rows inserted meanwhile into another table of this name are not "+
+				"published")
 		}
 	}
 	for oid, is := range now.storage {
@@ -122,7 +124,7 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 	case has(differs, func(d entry) bool { return d.Schema == "" }):
 		return "the table was taken out of the publication and added again"
 	case has(old, func(o entry) bool {
-		return has(now, func(n entry) bool { return n.OID == o.OID && n.Moved != o.Moved })
+		return has(now, func(d entry) bool { return d.OID == o.OID && d.Moved != o.Moved })
 	}):
 		return "the table was moved to another schema and back"
 	}
@@ -134,27 +136,29 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 // and pg_shdepend unless the owner is the first superuser.
 func (e *evidence) renamed(before *evidence, n int) bool {
 	was, is := before.table(n), e.table(n)
-	given := is.Given || was.Owner != is.Owner && is.Owner == firstSuperuser
-	return was.OID == is.OID && was.Named != is.Named && !given && was.TypeACL == is.TypeACL &&
-		e.byName(n)
+	owner := is.OwnerChanged || was.Owner != is.Owner && is.Owner == firstSuperuser
+	return was.OID == is.OID && was.TypeXmin != is.TypeXmin && !owner &&
+		was.TypeACL == is.TypeACL && e.onlyForTable(n)
 }
 
 // firstSuperuser is the role that initdb makes: BOOTSTRAP_SUPERUSERID.
 const firstSuperuser = 10
 
-// byName reports whether another table would not be published that has the name of this one. One
-// in the same schema may be.
-func (e *evidence) byName(n int) bool {
+// onlyForTable reports whether the publication has the table, or one that it is a partition of, by
+// FOR TABLE alone, which means its OID: another table that has its name for a while is not
+// published. FOR ALL TABLES, or the schema of the table, would publish that one too.
+func (e *evidence) onlyForTable(n int) bool {
 	return !e.Publication.AllTables && !slices.ContainsFunc(e.of(n),
 		func(d entry) bool { return d.Level == 0 && d.Schema != "" })
 }
 
-// schemaAltered reports whether the schema of a table was written, and has its name, owner and
-// rights: it may have had another name for a moment. GRANT and REVOKE leave the same.
+// schemaAltered reports whether the pg_namespace row of the table's schema was written, with the
+// same owner and ACL as before: the schema may have been renamed, and renamed back. GRANT followed
+// by REVOKE looks the same.
 func (e *evidence) schemaAltered(before *evidence, n int) bool {
 	was, is := before.table(n).Schema, e.table(n).Schema
 	return was.OID == is.OID && was.Xmin != is.Xmin && was.Owner == is.Owner && was.ACL == is.ACL &&
-		e.byName(n)
+		e.onlyForTable(n)
 }
 
 func without(entries, others []entry) []entry {
@@ -234,14 +238,15 @@ func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others 
 	return found, postgres.Wrap(err, "look at what was rewritten")
 }
 
-// within reports whether a transaction is from or later, and before to. They wrap around.
+// within reports whether xid is in [from, to). Xids wrap around.
 func within(xid, from, to uint32) bool { return xid-from < to-from }
 
 // Newer is what was created or altered after a slot's catalog horizon.
 type Newer struct {
 	What []string
-	// the slot may have the horizon of another one, which it takes over when it is made and gives up
-	// when it is streamed
+	// Unused: nothing was decoded from the slot yet, and another slot has the same catalog_xmin or an
+	// older one. A new slot takes over the oldest catalog_xmin and keeps it until it is streamed, so
+	// the changes may be older than the slot.
 	Unused bool
 	xmin   uint32 // the horizon
 }
@@ -276,7 +281,7 @@ func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Ne
 		}
 	}
 	for _, t := range e.Tables {
-		if !t.Given && is(t.Named) && e.byName(t.N) {
+		if !t.OwnerChanged && is(t.TypeXmin) && e.onlyForTable(t.N) {
 			found.What = append(found.What, p.Tables[t.N-1].Name)
 		}
 	}

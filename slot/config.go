@@ -35,8 +35,8 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("slot.name: %w", err))
 	}
 	if c.CheckInterval < 100*time.Millisecond || c.CheckInterval > 10*time.Second {
-		errs = append(errs, fmt.Errorf("slot.check_interval = %s: must lie between 100ms and 10s, "+
-			"or rows could be missed for longer than that", c.CheckInterval))
+		errs = append(errs, fmt.Errorf("slot.check_interval = %s: must be between 100ms and 10s; it "+
+			"bounds how long missing rows stay unnoticed", c.CheckInterval))
 	}
 	return errors.Join(errs...)
 }
@@ -44,8 +44,8 @@ func (c Config) Validate() error {
 // ValidateName reports whether the server would take a slot of this name.
 func ValidateName(name string) error {
 	if !validName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a slot: 1 to 63 lower-case letters, digits and underscores",
-			name)
+		return fmt.Errorf("%q is not a valid slot name: use 1 to 63 lower-case letters, digits and "+
+			"underscores", name)
 	}
 	return nil
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// The server creates a slot when every transaction that was writing has ended. This bounds the
-// wait for each, so that a cancelled creation does not linger on the server; statement_timeout
-// does not end that wait.
+// createLockTimeout bounds how long CreateExporting waits for each transaction that is writing: a
+// cancelled creation would otherwise stay on the server, and statement_timeout does not end it.
 const createLockTimeout = 10 * time.Second
 
 // Create makes a logical slot, which delivers every transaction that commits afterwards, and no
@@ -59,8 +58,8 @@ func CreateWaiting(ctx context.Context, conn *pgx.Conn, cfg Config,
 func canFailover(conn *pgx.Conn, cfg Config) error {
 	if v := postgres.Major(conn); cfg.Failover && v < 17 {
 		return &Error{
-			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17",
-				cfg.Name, ErrServer, v),
+			Err: diagnosed(fmt.Sprintf("create slot %q: slot.failover requires PostgreSQL 17, and the "+
+				"server is PostgreSQL %d", cfg.Name, v), ErrServer),
 			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy " +
 				"slots",
 		}

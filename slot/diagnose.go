@@ -64,8 +64,8 @@ func verifyServer(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// VerifyRole reports that the role of the connection may not replicate, by its attributes. The
-// server decides: a session is not refused for it beforehand.
+// VerifyRole returns an error if the attributes of the connection's role do not allow replication.
+// It is for diagnosis: a session starts without it, because the check of the server decides.
 func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	r, err := ReadRole(ctx, conn)
 	if err == nil {

@@ -17,9 +17,9 @@ var (
 	ErrNotFound   = replication.ErrSlotMissing // no slot of this name
 	ErrExists     = errors.New("replication slot exists already")
 	ErrNoFreeSlot = errors.New("no free replication slot")
-	ErrForeign    = errors.New("it was created by another client")
+	ErrForeign    = errors.New("publication belongs to another role")
 	ErrBlocked    = errors.New("creation of the replication slot waits for open transactions")
-	ErrServer     = errors.New("server does not fit") // version, wal_level, standby
+	ErrServer     = errors.New("server does not meet the requirements")
 	ErrNoSnapshot = errors.New("rows already in the table cannot be published")
 )
 
@@ -46,7 +46,7 @@ type LostError struct {
 	CatalogXmin       uint32    // no transaction that was not delivered is older; zero: not known
 	InactiveSince     time.Time // zero: not known
 	Gone              bool      // there is no slot of this name any more
-	Advanced          bool      // there is one again, or it was advanced, without consent
+	Advanced          bool      // the slot was recreated or advanced by another process
 	Gap               *Gap      // nil: not looked at
 }
 
@@ -97,8 +97,8 @@ func (e *LostError) Advice() (wal, fix string) {
 		fix + "\nif they are not wanted, a slot that begins now:\n" + consent
 }
 
-// PublicationError is for a publication that does not bring the rows of a table, or not under its
-// name, or did not for a while.
+// PublicationError reports a publication that does not publish the rows of a table, publishes them
+// under another name, or did one of these for some time.
 type PublicationError struct {
 	Publication string
 	Table       string // as configured; empty: the publication itself
@@ -109,7 +109,7 @@ type PublicationError struct {
 	From, To  pglogrepl.LSN
 	FromXmin  uint32 // no transaction that inserted rows after From is older; zero: not known
 	Elsewhere bool   // the rows are in another table, which had the name
-	InTable   bool   // the table holds rows that are not in the stream, since whenever
+	InTable   bool   // the table holds rows that are not in the WAL; since when is not known
 	NoSlot    bool   // there is no slot, as far as was looked
 }
 
@@ -125,7 +125,7 @@ func (e *PublicationError) Error() string {
 	switch {
 	case e.Table == "":
 		return fmt.Sprintf("publication %q %s", e.Publication, text)
-	case e.To == 0: // what is, and not what has been: the problem goes on where the name ends
+	case e.To == 0: // a present problem: Problem is a predicate, as in `table x is not in ...`
 		return fmt.Sprintf("table %s %s", e.Table, text)
 	}
 	return fmt.Sprintf("table %s, publication %q: %s", e.Table, e.Publication, text)

@@ -46,11 +46,12 @@ type tableRow struct {
 	Persistence     string `json:"persistence"`
 	ReplicaIdentity string `json:"identity"`
 	Root            string `json:"root"`
-	// the transaction that gave it its name, its schema or its owner
-	Named uint32 `json:"named"`
-	Given bool   `json:"given"` // it gave the owner
-	Owner uint32 `json:"owner"`
-	// of its row type, which GRANT ON TYPE writes as a new name does
+	// TypeXmin is the xmin of the table's row type in pg_type. RENAME, SET SCHEMA, OWNER TO and GRANT
+	// ON TYPE write that row.
+	TypeXmin     uint32 `json:"named"`
+	OwnerChanged bool   `json:"given"` // the transaction TypeXmin changed the owner
+	Owner        uint32 `json:"owner"`
+	// TypeACL is typacl of the row type. It distinguishes GRANT ON TYPE from RENAME.
 	TypeACL string      `json:"acl"`
 	Schema  schemaRow   `json:"schema"`
 	Columns []columnRow `json:"columns"` // all there ever were
@@ -75,19 +76,18 @@ type columnRow struct {
 	Dropped   bool   `json:"d"`
 }
 
-// entry is what brings a table into the publication: the table itself, its schema, or one of the
-// two of a partitioned table above it.
+// entry is a row of pg_publication_rel or pg_publication_namespace that publishes a table: that of
+// the table, of its schema, or of a partitioned ancestor or the ancestor's schema.
 type entry struct {
 	N int `json:"n"`
-	// 0: the table, 1: the table that it is a partition of, ...; -1: a partition of it, of which
-	// Filtered is true
+	// Level: 0 is the table, 1 its parent, 2 the parent of that; -1 is a partition of the table that
+	// has a row filter or column list of its own
 	Level    int    `json:"level"`
-	Schema   string `json:"schema"` // that is in the publication; empty: the table is
+	Schema   string `json:"schema"` // the published one; empty for a row of pg_publication_rel
 	Relation uint32 `json:"relation"`
 	OID      uint32 `json:"oid"`
 	Xmin     uint32 `json:"xmin"`
-	// the transaction that put the relation into the schema; zero if Schema is empty
-	Moved    uint32 `json:"moved"`
+	Moved    uint32 `json:"moved"`    // the transaction that moved Relation into Schema; zero without
 	Filtered bool   `json:"filtered"` // has a row filter or a column list
 }
 

@@ -30,11 +30,11 @@ func TestMeasureGap_RunsNoCodeOfATablesOwner(t *testing.T) {
 		lost := &slot.LostError{Name: p.Name, ConfirmedFlushLSN: 1, CatalogXmin: 3}
 		g := slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox", "public.missing"}, false)
 		require.Equal(t, []slot.TableGap{
-			{Table: "public.outbox", Reason: "it takes SELECT on the table"}, {Table: "public.missing", Reason: "there is no such table"},
+			{Table: "public.outbox", Reason: "the role lacks SELECT on the table"}, {Table: "public.missing", Reason: "there is no such table"},
 		}, g.Tables)
 		p.Exec("GRANT SELECT ON outbox TO PUBLIC") // which the owner of a table may do
 		g = slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox"}, false)
-		require.Equal(t, []slot.TableGap{{Table: "public.outbox", Reason: "it belongs to another role, and snapshot.mode is off"}}, g.Tables)
+		require.Equal(t, []slot.TableGap{{Table: "public.outbox", Reason: "the table belongs to another role, and snapshot.mode is off"}}, g.Tables)
 		var called int
 		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
 		require.Zero(t, called)

@@ -14,10 +14,9 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Lock is the right of one process to publish the rows of the tables for a slot: a temporary
-// physical slot that retains no WAL. It takes REPLICATION, unlike an advisory lock. It ends with
-// its session, which has no other use: the server drops temporary slots at any error of a
-// statement.
+// Lock is the right of one process to publish the rows of the tables for a slot. It is a temporary
+// physical slot that retains no WAL. Unlike an advisory lock, it requires REPLICATION. Its session
+// executes nothing else, because PostgreSQL drops temporary slots at any error of their session.
 type Lock struct{ conn *pgx.Conn }
 
 // TryLock takes the lock of a slot. Errors: replication.ErrSlotInUse if another process has it,
@@ -76,7 +75,7 @@ const (
 	freeInterval = 200 * time.Millisecond
 	// The same for the lock of a snapshot, which is held for as long as the tables are large.
 	unlockedInterval = time.Second
-	// A server that does not answer for that long is another matter.
+	// freeTimeout bounds one query of await.
 	freeTimeout = 10 * time.Second
 
 	// A server releases a slot a moment after the end of the connection.

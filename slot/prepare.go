@@ -46,8 +46,8 @@ func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate b
 	return s, nil
 }
 
-// Find returns the slot if the relay can read from it, or that it is to be created, which
-// mayCreate and the configuration have to allow.
+// Find returns the slot if the relay can read from it. create reports that it is missing and to be
+// created: mayCreate and slot.create allow that, and no table has held a row.
 func Find(ctx context.Context, conn *pgx.Conn, need Requirements,
 	mayCreate bool) (s Slot, create bool, err error) {
 	status, err := Get(ctx, conn, need.Slot.Name)

@@ -36,10 +36,10 @@ type Table struct {
 	Kind                string
 	Unlogged, Temporary bool
 	Root                string // schema-qualified table of which it is a partition; empty: none
-	// OID of its entry in the publication by name, under whatever name its rows come; zero: none
-	Membership  uint32
-	Published   bool     // its rows come, under its own name or those of its partitions
-	Partitions  bool     // they come under the names of its partitions
+	Membership          uint32 // OID of its row in pg_publication_rel (FOR TABLE); zero: none
+	// Published: its rows are published, under its own name or those of its partitions
+	Published   bool
+	Partitions  bool     // they are published under the names of its partitions
 	RowFilter   string   // rows that don't match are not sent; empty: none
 	ColumnNames []string // sent with its rows, in the table's order; nil: not published
 	AllColumns  bool     // no column list leaves any out
@@ -117,7 +117,7 @@ func read(ctx context.Context, conn *pgx.Conn, name string,
 	for _, row := range e.Tables {
 		t := &p.Tables[row.N-1]
 		t.OID, t.Kind, t.Root, t.owner = row.OID, row.Kind, row.Root, row.Owner
-		// before 18 a partitioned table can be called unlogged, and means nothing by it
+		// before 18 a partitioned table can be marked UNLOGGED, without effect
 		t.Unlogged, t.Temporary = row.Persistence == "u" && row.Kind != "p", row.Persistence == "t"
 	}
 	for _, l := range e.Unsendable {
@@ -125,7 +125,7 @@ func read(ctx context.Context, conn *pgx.Conn, name string,
 		t.unsendable = append(t.unsendable, l)
 	}
 	for i := range p.Tables {
-		p.judge(&p.Tables[i], e.of(i+1))
+		p.setPublished(&p.Tables[i], e.of(i+1))
 	}
 	if p.Exists && slices.ContainsFunc(p.Tables, func(t Table) bool { return !t.Published }) {
 		if p.owner, err = readOwner(ctx, conn, p.OID); err != nil {
@@ -135,8 +135,9 @@ func read(ctx context.Context, conn *pgx.Conn, name string,
 	return p, nil
 }
 
-// judge sets whether and how the rows of a table come. entries are its own.
-func (p *Publication) judge(t *Table, entries []entry) {
+// setPublished sets whether, and under which name, the rows of t are published. entries are those
+// of t.
+func (p *Publication) setPublished(t *Table, entries []entry) {
 	own, above := p.AllTables, p.AllTables && t.Root != ""
 	for _, e := range entries {
 		switch {
@@ -260,7 +261,7 @@ func (p *Publication) Problems() []*PublicationError {
 		case t.OID == 0:
 			problems = append(problems, missingTable(p.Name, t.Name))
 		case t.Kind != "r" && t.Kind != "p":
-			add(t.Name, "is no table, and only tables can be published", "correct replication.tables")
+			add(t.Name, "is not a table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:
 			add(t.Name, "is unlogged or temporary: its rows never reach the WAL",
 				"ALTER TABLE "+QuoteTable(t.Name)+" SET LOGGED;")

@@ -79,13 +79,13 @@ const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELE
         WHERE v.pubname = p.pubname AND c.oid = t.oid)) THEN
 `
 
-// foreignSQL is the condition of Publication.trusted.
+// foreignSQL is the condition of Publication.verifyOwner.
 const foreignSQL = `    SELECT o.rolname INTO owner FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner
     JOIN pg_catalog.pg_class c ON c.oid = %[2]s::pg_catalog.regclass::pg_catalog.oid JOIN pg_catalog.pg_roles me ON me.rolname = current_user
     WHERE p.pubname = %[1]s AND me.rolsuper AND NOT o.rolsuper AND o.oid <> c.relowner;
     IF FOUND THEN
         RAISE EXCEPTION USING
-            MESSAGE = pg_catalog.format('publication %%I belongs to role %%I, who could take table %%s out of it at any time', %[1]s, owner, %[2]s),
+            MESSAGE = pg_catalog.format('table %%s was not added to publication %%I, which belongs to role %%I: that role can remove the table at any time', %[2]s, %[1]s, owner),
             HINT = pg_catalog.format('Once it is clear who made it, give it to a superuser: ALTER PUBLICATION %%I OWNER TO %%I; '
                 'or choose another name with replication.publication.', %[1]s, current_user);
     END IF;
@@ -155,7 +155,7 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string,
 		if !p.lacks(t) {
 			continue
 		}
-		if err := p.trusted(t); err != nil {
+		if err := p.verifyOwner(t); err != nil {
 			return added, err
 		}
 		sql := addTableSQL(name, t.Name)
@@ -210,23 +210,24 @@ func (p *Publication) Foreign(t Table) bool {
 	return p.owner != nil && t.OID != 0 && p.owner.oid != t.owner
 }
 
-// trusted refuses a publication of another role to a superuser, whose right to change it says
-// nothing: a superuser may change every one.
-func (p *Publication) trusted(t Table) error {
+// verifyOwner returns an error if the session is a superuser and another role, no superuser, owns
+// the publication. PostgreSQL lets a superuser change every publication, so its permission check
+// does not stop the superuser from using one that another role has prepared.
+func (p *Publication) verifyOwner(t Table) error {
 	if !p.Foreign(t) || p.owner.super == "" {
 		return nil
 	}
 	return &Error{
-		Err: fmt.Errorf("publication %q belongs to role %q, who could take table %s out of it at any "+
-			"time: %w", p.Name, p.owner.name, t.Name, ErrForeign),
+		Err: diagnosed(fmt.Sprintf("table %s was not added to publication %q%s: that role can remove "+
+			"the table at any time", t.Name, p.Name, p.belonging(t)), ErrForeign),
 		WAL: "nothing was changed",
 		Fix: "once it is clear who made it, give it to a superuser; or choose another name with " +
 			"replication.publication:\n" + p.ownSQL(),
 	}
 }
 
-// ownSQL gives the publication to the superuser that runs it: among the owners of several tables
-// it would change hands with each. The publication has an owner.
+// ownSQL makes the superuser who runs it the owner of the publication, and not the owner of the
+// table: with tables of several owners, each would need another owner. p.owner is not nil.
 func (p *Publication) ownSQL() string {
 	to := "CURRENT_USER"
 	if p.owner.super != "" {
@@ -243,9 +244,8 @@ func (p *Publication) belonging(t Table) string {
 	return fmt.Sprintf(", which belongs to role %q", p.owner.name)
 }
 
-// TakeSQL is a statement on the publication, behind the one that gives the publication to the
-// superuser who runs both, with a remark on its owner. It is the statement alone if no owner but a
-// superuser is known.
+// TakeSQL returns statement after ownSQL, with a remark on the present owner. If a superuser owns
+// the publication, or the owner is not known, it returns the statement alone.
 func (p *Publication) TakeSQL(statement string) string {
 	if p.owner == nil {
 		return statement

@@ -82,8 +82,9 @@ func TextSQL(c replication.Column) string {
 	return WrittenSQL(postgres.QuoteName(c.Name))
 }
 
-// WrittenSQL is SQL for what the type's output function writes, which is the server's for all but
-// base types, and those are made by superusers.
+// WrittenSQL is SQL for the text that the output function of the type returns. It runs no code of
+// another user: output functions are built in, except those of base types, which only superusers
+// create.
 func WrittenSQL(value string) string {
 	return "CASE WHEN NOT (" + value + " IS NULL) THEN pg_catalog.format('%s', " + value + ") END"
 }
@@ -94,8 +95,9 @@ func HoldsTime(c replication.Column) bool {
 		c.TypeOID)
 }
 
-// pg_partition_tree would lock every partition. Nearest last: a partition that is configured
-// itself belongs to its own name.
+// selectPartitionOIDs does not use pg_partition_tree, which locks every partition. The tables
+// themselves, depth 0, come last: a partition that is configured itself keeps its own name in
+// OIDs.
 const selectPartitionOIDs = `
 WITH RECURSIVE tree(n, oid, depth) AS (
   SELECT wanted.n, c.oid, 0
@@ -161,11 +163,11 @@ func MayRead(ctx context.Context, conn *pgx.Conn, oid uint32,
 	case err != nil:
 		return "", fmt.Errorf("read who may read relation %d: %w", oid, postgres.Error(err))
 	case !table:
-		return "it is no table", nil
+		return "the relation is not a table", nil
 	case !granted:
-		return "it takes SELECT on the table", nil
+		return "the role lacks SELECT on the table", nil
 	case !own && !consented:
-		return "it belongs to another role, and snapshot.mode is off", nil
+		return "the table belongs to another role, and snapshot.mode is off", nil
 	}
 	return "", nil
 }

@@ -30,10 +30,10 @@ func (s *Setup) SQL() string {
 		last = "-- The slot is made by postrider run, which publishes the rows that are in the " +
 			"tables first (snapshot.mode)."
 	}
-	return "-- Whatever this session begins with: names are those of PostgreSQL itself.\n" +
+	return "-- Unqualified names resolve to pg_catalog, whatever search_path the session has.\n" +
 		"SET search_path = pg_catalog, pg_temp;\n\n" + strings.Join(s.Scripts, "\n") + "\n" +
-		"-- Inserts only, under the name of the table. Before the slot: it never sends what was " +
-		"committed before its publication.\n" +
+		"-- The publication sends inserts only, under the name of the configured table. It comes " +
+		"before the slot, which never sends rows committed before their publication existed.\n" +
 		EnsurePublicationSQL(s.Publication, s.Tables) + "\n\n" + last + "\n"
 }
 

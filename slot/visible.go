@@ -44,9 +44,10 @@ func OpenTransactions(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	return namesOf(open), postgres.Wrap(err, "look for open transactions")
 }
 
-// NextXID returns an xid, without its epoch, that no transaction reaches which has one now: for
-// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid, since the xmax
-// of a snapshot is not behind transactions that are invisible.
+// NextXID assigns an xid in a transaction of its own, rolls that back, and returns the xid,
+// without its epoch. Every other transaction that has an xid now has a lower one. It is for
+// AwaitCommitted, where the snapshot of the slot is not known. The xmax of a snapshot would not
+// do: transactions that have committed and are not visible yet can have higher xids.
 func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 	tx, err := conn.Begin(ctx)
 	if err == nil {
@@ -56,11 +57,11 @@ func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 	return xid, postgres.Wrap(err, "find the next transaction")
 }
 
-// AwaitCommitted blocks until a new snapshot sees every transaction that had committed when a slot
-// began, ten seconds at most: then ErrBlocked names the others, and the call can be repeated. The
-// slot does not send them, and they are invisible while they wait for a synchronous standby. None
-// of them reaches xmax or is in running: those of an exported snapshot, or what NextXID returned
-// once, and nil. With another xid in each call the wait may never end, since transactions overlap.
+// AwaitCommitted blocks, for ten seconds at most, until a new snapshot sees every transaction that
+// had committed when the slot began. The slot does not send these, and while they wait for a
+// synchronous standby they are not visible. Their xids are below xmax and not in running. Pass
+// xmax and running of the exported snapshot, or the result of NextXID and nil. ErrBlocked names
+// the transactions that are left; repeat the call with the same xmax, or the wait may never end.
 func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []uint32) error {
 	before := &Snapshot{xmax, running}
 	var left []blocker // of those that were running at first
@@ -105,14 +106,14 @@ func unseen(left []blocker) error {
 const keptMeanwhile = "none is lost: the slot keeps what comes after its boundary, more with " +
 	"every write, until the tables were read"
 
-// AwaitFinished blocks until every transaction that the snapshot of conn's transaction takes for
-// committed is so in pg_xact too, ten seconds at most, and returns the snapshot. Call it before
-// the first row is read: the snapshot of a new slot is made of the WAL, which has a commit
-// earlier. A row read in between looks like one of an aborted transaction, and its hint bits keep
-// that: the snapshot lacks it, and the slot never sends it.
+// AwaitFinished blocks, for ten seconds at most, until pg_xact has the commit of every transaction
+// that the snapshot of conn's transaction sees, and returns that snapshot. Call it before the
+// first row is read. The snapshot of a new slot is built from the WAL, which has a commit earlier
+// than pg_xact. A row read in between counts as aborted, and its hint bit makes that permanent:
+// the reader of the snapshot never sees the row, and the slot never sends it.
 func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	var seen *Snapshot
-	var finishing string // a transaction
+	var finishing string // xid
 	finished, err := postgres.Poll(ctx, visibleInterval, finishTimeout, func() (bool, error) {
 		var text string
 		var running []string
@@ -171,8 +172,9 @@ func ParseSnapshot(text string) (*Snapshot, error) {
 	return &Snapshot{xids[0], xids[1:]}, nil
 }
 
-// Sees reports whether it saw a transaction that has committed by now. One from xmax on is later,
-// or half of all xids ago. Zero stands for one of long ago, nil for a snapshot that saw all.
+// Sees reports whether the snapshot saw a transaction that has committed by now: its xid is before
+// Xmax, modulo 2^32, and not in Running. Zero is a transaction of long ago. A nil Snapshot saw
+// all.
 func (s *Snapshot) Sees(xid uint32) bool {
 	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running,
 		xid) //nolint:gosec // as PostgreSQL compares them

@@ -13,7 +13,8 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// A transaction that has been open for less is not worth ending: most end by themselves.
+// lasting is the age from which a transaction is worth ending: most younger ones end by
+// themselves. Create waits as long for each older transaction.
 const lasting = 2 * time.Second
 
 // blocker is a transaction that has an xid and is running for others: a row of selectBlockers.

@@ -16,7 +16,8 @@ func (t *translator) slot() {
 		t.mapped("slot.name", "is not in the file: Debezium's default",
 			setting{"slot", "name", "debezium", ""})
 	case !slotName.MatchString(name):
-		t.refuse("slot.name", "is no name of a slot: 1 to 63 lower-case letters, digits and underscores")
+		t.refuse("slot.name",
+			"is not a valid slot name: use 1 to 63 lower-case letters, digits and underscores")
 	default:
 		t.mapped("slot.name", "", setting{"slot", "name", name, ""})
 	}

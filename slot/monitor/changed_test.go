@@ -20,7 +20,7 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-const namedBack = "the table was renamed and named back"
+const namedBack = "the table was renamed, and renamed back"
 
 var supported = []string{"14", "15", "16", "17", "18"}
 
@@ -435,7 +435,7 @@ func TestMonitor_TellsOfASchemaThatWasRenamedAndNamedBack(t *testing.T) {
 			l.do("ALTER SCHEMA public RENAME TO before", "CREATE SCHEMA public", "CREATE TABLE public.outbox (LIKE before.outbox)", "DROP SCHEMA public CASCADE",
 				"ALTER SCHEMA before RENAME TO public")
 			require.NoError(t, l.look())
-			require.Contains(t, l.log.String(), "if it had another name for a moment")
+			require.Contains(t, l.log.String(), "if it was renamed for a moment")
 			require.Contains(t, l.log.String(), `"to_lsn"`)
 			l.log.Reset()
 			require.NoError(t, l.look())
