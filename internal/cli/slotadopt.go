@@ -58,7 +58,7 @@ func (s *session) adopt() error {
 	if err != nil && !errors.Is(err, sink.ErrUnknownTopic) {
 		return err
 	}
-	was := "no position of this system"
+	was := "no position for this system identifier"
 	if stored.LSN != 0 {
 		was = fmt.Sprintf("%s of timeline %d", stored.LSN, stored.Source.Timeline)
 	}

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// clientLinger is how long the client waits with a batch that no flush completes (flush.go):
-	// the first of a topic, whose leader it has to look up, and one that is repeated.
+	// clientLinger is the linger of the client. It applies only to batches that no flush completes
+	// (flush.go): the first of a topic, whose leader is looked up, and repeated ones.
 	clientLinger = 2 * time.Millisecond
-	// unknownRetries is how often brokers may report a topic that existed as unknown before its
-	// messages fail: for about half a minute.
+	// unknownRetries is how many UNKNOWN_TOPIC_OR_PARTITION responses, without a success between
+	// them, the records of a topic that existed survive: about half a minute.
 	unknownRetries = 30
 	// firstRetry is shorter than retry_backoff: while a broker writes the markers of a transaction,
 	// for some milliseconds, it refuses the next one.
@@ -36,7 +36,7 @@ const (
 func idempotent(c *kafka.Config, partitioner kgo.Partitioner, hook kgo.Hook) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.UnknownTopicRetries(unknownRetries),
-		// else it goes on with another producer id
+		// after data loss the client would otherwise continue with a new producer id
 		kgo.StopProducerOnDataLossDetected(),
 		kgo.RecordPartitioner(partitioner),
 		kgo.WithHooks(hook, requests{c.Requested}),
@@ -103,8 +103,8 @@ func identityOf(r *kgo.Record) producerIdentity {
 	return producerIdentity{r.ProducerID, r.ProducerEpoch, true}
 }
 
-var errProducerChanged = errors.New("the producer's identity changed within a transaction: the " +
-	"broker has aborted the first part of it")
+var errProducerChanged = errors.New("producer id or epoch changed within a transaction: the " +
+	"broker has aborted its earlier records")
 
 // commit commits a transaction whose records have the identity writer, if the client still has it.
 func commit(ctx context.Context, client *kafka.Client, writer producerIdentity) error {

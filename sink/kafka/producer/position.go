@@ -73,7 +73,7 @@ func ReadPosition(ctx context.Context, cfg kafka.Config, topic string,
 	if err != nil {
 		return sink.Position{}, fmt.Errorf("read relay.position_topic %q: %w", topic, err)
 	}
-	return found.of(topic, source)
+	return found.forSource(topic, source)
 }
 
 // storeTimeout bounds StorePosition.
@@ -169,8 +169,8 @@ func (f *positions) add(r *kgo.Record) error {
 	return nil
 }
 
-// of returns the committed position of a source, or the zero Position.
-func (f *positions) of(topic string, source sink.Source) (sink.Position, error) {
+// forSource returns the committed position of a source, or the zero Position.
+func (f *positions) forSource(topic string, source sink.Source) (sink.Position, error) {
 	value := f.committed[positionKey(source)]
 	if value == nil {
 		return sink.Position{}, nil // none, or a tombstone
@@ -188,9 +188,9 @@ func (f *positions) of(topic string, source sink.Source) (sink.Position, error) 
 var errOpenTransaction = errors.New("a transaction of this relay is still open in it, though " +
 	"its producer was fenced")
 
-// ofFenced is of, after every other producer of the source was fenced: an open transaction of the
-// source is an error.
-func (f *positions) ofFenced(topic string, source sink.Source) (sink.Position, error) {
+// forFencedSource is forSource once all other producers of the source are fenced: a transaction of
+// the source that is still open is then an error.
+func (f *positions) forFencedSource(topic string, source sink.Source) (sink.Position, error) {
 	for _, open := range f.transactions.Open {
 		for _, r := range open {
 			if string(r.Key) == positionKey(source) {
@@ -198,7 +198,7 @@ func (f *positions) ofFenced(topic string, source sink.Source) (sink.Position, e
 			}
 		}
 	}
-	return f.of(topic, source)
+	return f.forSource(topic, source)
 }
 
 // otherSystems returns the keys of the same database and slot on other systems.

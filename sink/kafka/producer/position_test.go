@@ -27,11 +27,11 @@ func TestPositions_AreSettledOnlyWithoutAnOpenTransactionOfTheSource(t *testing.
 	found.transactions.Open = map[topicreader.Writer][]*kgo.Record{
 		{Producer: 1}: {{Key: []byte(positionKey(other)), Value: theirs}},
 	}
-	p, err := found.ofFenced("positions", someSource)
+	p, err := found.forFencedSource("positions", someSource)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, p.LSN)
 	found.transactions.Open[topicreader.Writer{Producer: 2}] = []*kgo.Record{{Key: []byte(positionKey(someSource)), Value: ours}}
-	_, err = found.ofFenced("positions", someSource)
+	_, err = found.forFencedSource("positions", someSource)
 	require.ErrorIs(t, err, errOpenTransaction)
 }
 

@@ -9,14 +9,17 @@ import (
 )
 
 const (
-	// producerExpiry is the time without an acknowledgement after which the leader may have expired
-	// the producer id: it compares producer.id.expiration.ms with timestamps of records
+	// producerExpiry is the time without an acknowledgement after which a queue sends a single record
+	// first, which the client cannot divide. The leader may have expired the producer id by then:
+	// producer.id.expiration.ms counts from record timestamps, which can be old
 	// (docs/decisions/0016).
 	producerExpiry = time.Minute
 	// flushPartitions limits a flush: the client compares each record's partition with all others.
 	flushPartitions = 64
-	// newTopicDelay, times the number of topics, is the time between additions of new topics, unless
-	// as many are new: the client requests all metadata again for each addition.
+	// newTopicDelay, times the number of topics that the client has, is the minimum time between two
+	// additions of topics, three seconds at most: for each addition the client requests the metadata
+	// of all topics again. If as many queues wait for new topics as the client has topics, they are
+	// added at once.
 	newTopicDelay = time.Millisecond
 	// maxMessages and maxBytes are the limits of all queues. The last message accepted may exceed
 	// them. The relay's own limits are lower by default.

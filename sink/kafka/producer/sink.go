@@ -37,7 +37,7 @@ type Sink struct {
 	timer       *time.Timer   // calls expire
 	room        chan struct{} // has a token when there may be room again
 
-	failureMu  sync.Mutex     // held while a failure is reported, the cause first; guards no field
+	failureMu  sync.Mutex     // serializes reports, so that done receives the first failure first
 	flushes    sync.WaitGroup // that the client has
 	background sync.WaitGroup
 }

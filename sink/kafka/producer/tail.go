@@ -91,14 +91,14 @@ func (t *tail) has(p position, key []byte) bool {
 	case published && again && !t.warned:
 		t.warned = true
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).
-			Msg("rows that are in the topic are published again: they follow a row of the same key that " +
-				"is not in the topic, or not any more")
+			Msg("rows already in the topic are published again: an earlier row of the same key is " +
+				"missing from the topic")
 	case published || again:
 	case t.tails.countKey(p):
 		t.republished[hash] = struct{}{}
 	default:
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).Int("keys", t.tails.maxKeys()).
-			Msg("all rows from this position on are published again: rows of too many keys are not in " +
+			Msg("all rows from this LSN on are published again: rows of too many keys are missing from " +
 				"the topic")
 		t.forget()
 	}

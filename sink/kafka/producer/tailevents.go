@@ -26,8 +26,9 @@ type events struct {
 	packed   []byte   // blocks in order, each as its difference to the one before
 	blocks   int      // in packed
 	unpacked []block  // not yet in packed, in any order
-	at       cursor   // in packed, for asked: all blocks before it have lower positions
-	asked    block    // of the last has
+	at       cursor   // in packed: all blocks before it are lower than lastBlock
+	// lastBlock is the one that the last call of has looked for.
+	lastBlock block
 }
 
 // block is a set of up to 64 events of a transaction: a large transaction takes little more than
@@ -67,10 +68,10 @@ func (e *events) add(p position) {
 func (e *events) has(p position) bool {
 	e.finish()
 	want := block{lsn: p.lsn, group: p.index / 64}
-	if want.comparePosition(e.asked) < 0 {
+	if want.comparePosition(e.lastBlock) < 0 {
 		e.at = e.first()
 	}
-	for e.asked = want; e.at.ok && e.at.comparePosition(want) < 0; {
+	for e.lastBlock = want; e.at.ok && e.at.comparePosition(want) < 0; {
 		e.at.next()
 	}
 	for c := e.at; c.ok && c.comparePosition(want) == 0; c.next() {
@@ -105,11 +106,12 @@ func (e *events) pack() {
 		p.add(old.block)
 	}
 	p.flush()
-	if p.omitted.lsn != 0 { // its whole group is omitted, also what was packed of an earlier time
+	// from its group on: a block of that group with an earlier commit time may be packed
+	if p.omitted.lsn != 0 {
 		e.until = position{lsn: p.omitted.lsn, index: p.omitted.group * 64}
 	}
 	e.packed, e.blocks, e.unpacked = p.bytes, p.blocks, e.unpacked[:0]
-	e.at, e.asked = e.first(), block{}
+	e.at, e.lastBlock = e.first(), block{}
 }
 
 func (e *events) first() cursor {

@@ -136,7 +136,7 @@ func (r *tailReader) search(start, end int64,
 		if gap > r.gap {
 			r.log.Warn().Str("topic", r.topic).Int32("partition", s.partition).Int64("bytes",
 				gap).Int("events", f.count).
-				Msg("reading the partition for published rows ended early: it has too much of other " +
+				Msg("search for published rows ended early: the partition has too many bytes of other " +
 					"sources; rows may be published again")
 			return f, nil
 		}

@@ -60,7 +60,8 @@ func (t *topics) checkPartition(ctx context.Context, topic string, partition int
 	if n := t.known[topic]; partition >= n {
 		err := fmt.Errorf("%w: partition %d of topic %q, which has %d partitions", sink.ErrInvalidRecord,
 			partition, topic, n)
-		return kafka.Advise(err, "correct the column, or add partitions: %s",
+		return kafka.Advise(err, "correct the value of the column that is published as partition, or "+
+			"add partitions: %s",
 			kafka.AddPartitionsCommand(*t.client.Config, topic, partition+1))
 	}
 	return nil

@@ -114,12 +114,13 @@ func (s *TransactionalSink) start(ctx context.Context,
 		found, err = readPositions(ctx, s.admin, s.positionTopic)
 	}
 	if err == nil {
-		position, err = found.ofFenced(s.positionTopic, s.source)
+		position, err = found.forFencedSource(s.positionTopic, s.source)
 	}
 	if err == nil && position == (sink.Position{}) {
 		for _, key := range found.otherSystems(s.source) {
 			s.log.Warn().Str("topic", s.positionTopic).Str("reason", "position of "+key).
-				Msg("no position of this system is stored, but one of another with the same database and slot")
+				Msg("no position is stored for this system identifier, but one for another with the same " +
+					"database and slot")
 		}
 	}
 	return position, v2, err

@@ -32,7 +32,8 @@ type transactionWriter struct {
 
 	mu       sync.Mutex       // guards what follows
 	identity producerIdentity // of the transaction's records; zero: none is acknowledged yet
-	// topics with a first record, with its partition, for which await is due
+	// unstored are the topics written to whose partitions the client may not have stored yet, each
+	// with a partition that has a record. awaitStored clears it.
 	unstored map[string]int32
 	stored   map[string]bool // topics whose partitions the client has stored
 }
@@ -151,11 +152,11 @@ func (w *transactionWriter) checkIdentity(r *kgo.Record, err error) error {
 	return nil
 }
 
-// await returns when the client has stored the partitions of all topics written to. The
+// awaitStored returns when the client has stored the partitions of all topics written to. The
 // client sends to a topic before it stores them (franz-go 1.22.2, storePartitionsUpdate), and the
 // end of a transaction resets the sequence numbers only of stored ones: the next record of another
 // would be out of sequence. The wait takes microseconds, once for each topic.
-func (w *transactionWriter) await() {
+func (w *transactionWriter) awaitStored() {
 	w.mu.Lock()
 	defer w.mu.Unlock() // blocks no callback: all records are reported
 	for topic, partition := range w.unstored {
@@ -206,7 +207,7 @@ func (w *transactionWriter) commit(p sink.Position) {
 	if s.failed.Load() {
 		return
 	}
-	w.await()
+	w.awaitStored()
 	w.mu.Lock()
 	writer := w.identity
 	w.mu.Unlock()
