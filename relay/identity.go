@@ -133,8 +133,12 @@ func (p *publishedCounts) add(commit pglogrepl.LSN) {
 	}
 	p.current.messages++
 	n := len(p.last)
-	if n == 0 || p.last[n-1].commit < commit {
+	switch {
+	case n == 0 || p.last[n-1].commit < commit:
 		p.append(p.current)
+		return
+	case p.last[n-1].commit == commit:
+		p.last[n-1].messages = max(p.last[n-1].messages, p.current.messages)
 		return
 	}
 	i, counted := slices.BinarySearchFunc(p.last, commit,
