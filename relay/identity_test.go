@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // met is a relay that has read timeline 2 of a server up to 500, published two messages of a transaction at 300, three of one at 400 and one of one
@@ -176,20 +177,25 @@ func TestHanded_KeepsWhatASessionHasNotPublishedAgainYet(t *testing.T) {
 // Rows are published before their commit record is read: a standby may lack just that.
 func TestRecognise_CountsATransactionThatWasReadInPart(t *testing.T) {
 	for name, c := range map[string]struct {
-		begin    replication.Event
-		phantoms int
+		begin         replication.Event
+		transactional sink.Transactional
+		fork          pglogrepl.LSN
+		phantoms      int
 	}{
-		"a transaction":                  {replication.Event{Kind: replication.Begin, XID: 9, LSN: 300}, 6},
-		"a message between transactions": {replication.Event{Kind: replication.Begin, LSN: 290}, 0},
+		"a transaction":                  {replication.Event{Kind: replication.Begin, XID: 9, LSN: 450}, nil, 445, 1},
+		"a message between transactions": {replication.Event{Kind: replication.Begin, LSN: 445}, nil, 445, 0},
+		"relay.exactly_once":             {replication.Event{Kind: replication.Begin, XID: 9, LSN: 450}, struct{ sink.Transactional }{}, 445, 0},
+		"relay.exactly_once, more is lost": {replication.Event{Kind: replication.Begin, XID: 9, LSN: 450},
+			struct{ sink.Transactional }{}, 400, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			r := met(&log)
-			r.lastServer.LSN = 290
-			s := &session{stream: &replication.Stream{}, window: newWindow(290, 10, 10)}
+			r.lastServer.LSN = 445
+			s := &session{stream: &replication.Stream{}, window: newWindow(350, 10, 10), transactional: c.transactional}
 			require.NoError(t, s.begin(&c.begin))
 			r.close(s)
-			require.NoError(t, r.checkServer(promotedAt(290, "no recovery target specified"), 280))
+			require.NoError(t, r.checkServer(promotedAt(c.fork, "no recovery target specified"), 350))
 			require.Equal(t, c.phantoms, r.State().Phantoms.Messages)
 		})
 	}

@@ -122,8 +122,12 @@ func (r *Relay) close(s *session) {
 	s.closeDeadLetters()
 	r.setGauges()
 	r.lastServer.LSN = max(r.lastServer.LSN, s.stream.ReceivedLSN())
-	if s.openCommit != 0 { // rows of this transaction may be published: it must not be missing
+	switch {
+	case s.openCommit == 0:
+	case s.transactional == nil: // rows of this transaction may be published: it must not be missing
 		r.lastServer.LSN = max(r.lastServer.LSN, s.openCommit+1)
+	default: // consumers never see them
+		r.published.forget(s.openCommit)
 	}
 	r.lastServer.confirmed = s.stream.ConfirmedFlushLSN()
 	r.mu.Lock()
