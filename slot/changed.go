@@ -191,12 +191,13 @@ func (e *evidence) rewrittenSince(ctx context.Context, conn *pgx.Conn,
 }
 
 // reshaped reports whether the columns of a table have changed in a way that makes PostgreSQL
-// write its rows, and those of its partitions, again.
+// write its rows, and those of its partitions, again. A column that was dropped may have got
+// another type before.
 func (e *evidence) reshaped(before *evidence, n int) bool {
 	was := before.table(n).Columns
 	return slices.ContainsFunc(e.table(n).Columns, func(now columnRow) bool {
 		at := slices.IndexFunc(was, func(was columnRow) bool { return was.Number == now.Number })
-		return at < 0 || !now.Dropped && was[at] != now
+		return at < 0 || was[at] != now
 	})
 }
 

@@ -252,6 +252,7 @@ var innocent = map[string][]string{
 		"VACUUM FULL outbox", "ALTER TABLE outbox DROP COLUMN a", "ALTER TABLE outbox ALTER day TYPE bigint",
 		"BEGIN; ALTER TABLE outbox ADD COLUMN trace uuid DEFAULT gen_random_uuid(); ALTER TABLE outbox ALTER COLUMN trace SET NOT NULL; COMMIT",
 		"BEGIN; ALTER TABLE outbox ALTER day TYPE int; ALTER TABLE outbox ALTER day SET DEFAULT 0; COMMIT",
+		"ALTER TABLE outbox ADD COLUMN e int DEFAULT 1", "ALTER TABLE outbox ALTER e TYPE bigint; ALTER TABLE outbox DROP COLUMN e",
 		"ALTER TABLE outbox RENAME COLUMN b TO d", "ALTER TABLE outbox REPLICA IDENTITY FULL", "ALTER TABLE outbox REPLICA IDENTITY DEFAULT", "ALTER TABLE outbox ENABLE ROW LEVEL SECURITY",
 		"CREATE ROLE first", "ALTER TABLE outbox OWNER TO first", "CREATE ROLE second", "ALTER TABLE outbox OWNER TO second",
 		"GRANT USAGE ON TYPE outbox TO first", "REVOKE USAGE ON TYPE outbox FROM first", "GRANT CREATE ON SCHEMA public TO first", "REVOKE CREATE ON SCHEMA public FROM first",

@@ -496,10 +496,9 @@ func TestSnapshot_OutlastsTheBroker(t *testing.T) {
 			broker.Proxy.Cut()
 		}
 	}
-	parts.Await(t, "streaming", func() (bool, error) {
-		_, phase, _ := r.snapshotRows()
-		return phase == "streaming", nil
-	})
+	for streams := false; !streams; {
+		reached, streams = c.copiedBeyond(r, reached)
+	}
 	stop()
 	c.requireExact(r, 20_000)
 	r.Stop(t)
