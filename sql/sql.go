@@ -18,6 +18,9 @@ var outboxPartitioned string
 //go:embed outbox_debezium.sql
 var outboxDebezium string
 
+//go:embed outbox_emit.sql
+var outboxEmit string
+
 //go:embed role.sql
 var role string
 
@@ -58,6 +61,15 @@ func Outbox(preset, schema, table string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("unknown preset %q: %s", preset, strings.Join(Presets(), ", "))
 	}
+	return render(script, schema, table)
+}
+
+// Emit returns outbox_emit.sql for a table of the preset plain or partitioned. The function stands
+// in the schema of the table and is named after it: outbox_emit for outbox.
+func Emit(schema, table string) (string, error) { return render(outboxEmit, schema, table) }
+
+// render puts the name of a table in the place of public.outbox.
+func render(script, schema, table string) (string, error) {
 	for _, name := range []string{schema, table} {
 		if name == "" || unsafeName.MatchString(name) {
 			return "", fmt.Errorf("%q cannot be the name of an outbox table: no quotes, dots, dollar "+
