@@ -18,7 +18,9 @@
 // listed at the end of the run. With POSTRIDER_TEST_REQUIRE it fails instead:
 //
 //	POSTRIDER_TEST_REQUIRE=postgres,kafka,connect,chromium,promtool,mount,cgroup,\
-//	output_plugin_libraries
+//	output_plugin_libraries,python,node,prisma,mvn,sqlc
+//
+// The last five are the runtimes of the programs in examples.
 //
 // Kafka Connect with Debezium is always a plain process, on a real broker, and belongs to one
 // test. Chromium is the installed one, or that of POSTRIDER_TEST_CHROMIUM.
