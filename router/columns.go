@@ -33,6 +33,7 @@ type plan struct {
 	headerCount             int  // of a row, unless members of a column become headers
 	schemas                 map[schemaKey][]*connect.Schema
 	primaryKey              []*connect.Column
+	event                   *eventPlan // nil: no CloudEvents
 	lookup                  func(index int) (*connect.Column, error)
 	updated                 bool // a dropped update was reported
 }
@@ -53,6 +54,8 @@ type shape struct {
 	// makes the column; an UnsupportedTypeError if its type has no mapping
 	lookup func(index int) (*connect.Column, error)
 	key    []*connect.Column // the primary key
+	events *cloudEvents      // nil: none
+	values *connect.Encoder
 	err    error
 }
 
@@ -170,6 +173,9 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 	if s.cfg.TracingHeaders {
 		p.headerCount += 2
 	}
+	if s.events != nil && s.err == nil {
+		p.event = s.events.plan(s, p)
+	}
 	return p, s.err
 }
 
@@ -180,7 +186,7 @@ func (s *shape) place(p *plan, placements []placement) {
 		if s.err != nil {
 			return
 		}
-		p.enveloped = p.enveloped || a.to == toEnvelope
+		p.enveloped = p.enveloped || a.to == toEnvelope && s.events == nil
 		c := s.named(a.column, key)
 		var missing *ShapeError
 		switch {
@@ -234,7 +240,8 @@ func (r *rule) relationPlan(rel *replication.Relation, xid uint32) (*plan, error
 			return nil, fmt.Errorf("describe %s: %w", rel, err)
 		}
 	}
-	s := &shape{rule: r.name, cfg: &r.cfg, relation: rel.String()}
+	s := &shape{rule: r.name, cfg: &r.cfg, relation: rel.String(), events: r.events,
+		values: &r.values}
 	s.lookup = func(i int) (*connect.Column, error) { return r.tableColumn(rel, i, table) }
 	s.key = r.primaryKey(rel, table, s.lookup)
 	for _, c := range rel.Columns {

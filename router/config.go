@@ -14,7 +14,7 @@ type Config struct {
 	FieldID           string `toml:"table.field.event.id"` // column of the event id
 	// column of the record key; empty: aggregate_id or aggregateid
 	FieldKey string `toml:"table.field.event.key"`
-	// column of the event type; empty: event_type or type; used by placements alone
+	// column of the event type; empty: event_type or type; used by format.cloudevents alone
 	FieldType    string `toml:"table.field.event.type"`
 	FieldPayload string `toml:"table.field.event.payload"` // column of the record value
 	// column of the record time; empty: the commit time
@@ -120,6 +120,16 @@ type Format struct {
 	ValueDefaults bool   `toml:"value.replace.null.with.default"` // as for the key
 	ValueEncoding string `toml:"value.encoding"`                  // as for the key
 	ValueDelegate string `toml:"value.delegate"`                  // as for the key
+
+	// postrider's additions.
+
+	// none | binary | structured: records are CloudEvents 1.0, in that content mode. Columns placed
+	// in the envelope become attributes.
+	CloudEvents string `toml:"cloudevents"`
+	// attribute source: a URI reference, with ${topic.prefix} and ${table} in it
+	EventSource string `toml:"cloudevents.source"`
+	// attribute datacontenttype of all events; empty: by the type of the payload
+	EventContentType string `toml:"cloudevents.datacontenttype"`
 }
 
 func (f Format) key() connect.Converter {
@@ -134,6 +144,11 @@ func (f Format) value() connect.Converter {
 		Format: f.Value, Decimals: f.ValueDecimals, Encoding: f.ValueEncoding,
 		Delegate: f.ValueDelegate, Defaults: f.ValueDefaults,
 	}
+}
+
+// IsCloudEvents reports whether records are CloudEvents.
+func (f Format) IsCloudEvents() bool {
+	return f.CloudEvents == "binary" || f.CloudEvents == "structured"
 }
 
 // DefaultConfig is Debezium's defaults, with column names to be found.
@@ -170,7 +185,7 @@ func DefaultFormat() Format {
 	return Format{
 		Key: "string", Value: "string", Headers: "simple",
 		KeyDecimals: "BASE64", ValueDecimals: "BASE64", KeyEncoding: "UTF-8",
-		ValueEncoding: "UTF-8",
+		ValueEncoding: "UTF-8", CloudEvents: "none", EventSource: "/${topic.prefix}/${table}",
 	}
 }
 

@@ -10,6 +10,7 @@
 //   - columns.go is the plan of a relation: which column is what; table.go what the catalog adds;
 //   - topic.go names the topic; header.go, tracing.go, position.go make headers; placement.go
 //     places additional columns; envelope.go makes the value; timestamp.go the record time;
+//   - cloudevents.go makes CloudEvents of messages, cloudeventsvalidate.go checks their options;
 //   - message.go reads logical messages, update.go updated rows, heartbeat.go writes heartbeats;
 //   - errors.go has the errors.
 package router

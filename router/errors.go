@@ -31,6 +31,7 @@ const (
 	ReasonInvalidTimestamp = "invalid_timestamp"
 	ReasonInvalidMessage   = "invalid_message"
 	ReasonInvalidHeaders   = "invalid_headers"
+	ReasonInvalidEvent     = "invalid_cloudevent"
 	ReasonUnconvertible    = "unconvertible"
 	ReasonRegexTimeout     = "regex_timeout"
 	ReasonUpdate           = "update"

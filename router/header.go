@@ -53,7 +53,7 @@ func (r *rule) appendColumn(dst []sink.Header, name string, c *connect.Column,
 }
 
 // makeHeaders appends, in Debezium's order: the key that was, the context, the trace, the id, the
-// additional headers; and then ours.
+// additional headers; and then the members of headers_column.
 func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event,
 	values [][]byte) ([]sink.Header, error) {
 	var err error
@@ -80,22 +80,14 @@ func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event,
 		}
 	}
 	if p.headersColumn != nil {
-		if dst, err = appendMembers(dst, p.headersColumn.Name,
-			values[p.headersColumn.Index]); err != nil {
-			return nil, err
-		}
-	}
-	if r.cfg.PositionHeaders {
-		lsn, index := r.positions.of(ev)
-		dst = append(dst, sink.Header{Key: HeaderLSN, Value: lsn},
-			sink.Header{Key: HeaderIndex, Value: index})
+		return r.appendMembers(dst, p.headersColumn.Name, values[p.headersColumn.Index])
 	}
 	return dst, nil
 }
 
 // appendMembers makes a header of each member of a JSON object: texts bare, null as a null value,
 // everything else as JSON.
-func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header, error) {
+func (r *rule) appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header, error) {
 	if raw == nil {
 		return dst, nil
 	}
@@ -117,6 +109,9 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 			h.Value = connect.AppendEncoded([]byte{}, m.Node.Text)
 		}
 		problem := memberProblem(h.Key)
+		if r.events != nil && eventHeader(h.Key) {
+			problem = "has a name that is CloudEvents' own"
+		}
 		switch {
 		case problem != "":
 			return nil, fault(ReasonInvalidHeaders, "have the application write another name",

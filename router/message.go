@@ -33,7 +33,8 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 	if doc.Kind != connect.JSONObject {
 		return nil, nil, fault(ReasonInvalidMessage, hint, "content is JSON, but no object")
 	}
-	s := &shape{rule: r.name, cfg: &r.cfg, relation: "message:" + ev.Prefix}
+	s := &shape{rule: r.name, cfg: &r.cfg, relation: "message:" + ev.Prefix, events: r.events,
+		values: &r.values}
 	var columns []*connect.Column
 	var values [][]byte
 	plain := connect.Expander{KeepNulls: r.cfg.MessageNulls, Named: r.expander.Named,
@@ -82,5 +83,6 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 		return nil, nil, fault(ReasonInvalidMessage, hint, "%w", err)
 	}
 	p.rule = r
+	p.setSource(p.relation)
 	return p, slices.Clip(values), nil
 }

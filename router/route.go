@@ -37,6 +37,16 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 	if m.Topic, err = p.topic(values); err != nil {
 		return err
 	}
+	if r.events != nil {
+		if err = r.events.write(m, p, values); err != nil {
+			return err
+		}
+	}
+	if r.cfg.PositionHeaders {
+		lsn, index := r.positions.of(ev)
+		m.Headers = append(m.Headers, sink.Header{Key: HeaderLSN, Value: lsn},
+			sink.Header{Key: HeaderIndex, Value: index})
+	}
 	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation,
 		// good for as long as the bytes of the event: until its message is delivered
 		EventID: connect.Alias(values[p.id.Index])}

@@ -74,6 +74,7 @@ type rule struct {
 	expander   connect.Expander
 	context    []sink.Header // of every row
 	positions  positions
+	events     *cloudEvents // nil: none
 
 	// of envelopes of logical messages; with first_schema_name of all
 	schemas map[schemaKey][]*connect.Schema
@@ -86,7 +87,7 @@ const AnyPrefix = "*"
 // New makes a router of valid rule sets.
 func New(rules []Config, f Format, opts Options) (*Router, error) {
 	divided, err := Divide(rules, opts.Tables, opts.MessagePrefixes)
-	if err = errors.Join(err, f.Validate()); err != nil {
+	if err = errors.Join(err, f.Validate(), f.Fits(rules)); err != nil {
 		return nil, err
 	}
 	run, err := uuid.NewV7()
@@ -133,6 +134,7 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 		keys:    connect.NewEncoder(f.key(), cfg.JavaText),
 		values:  connect.NewEncoder(f.value(), cfg.JavaText),
 		headers: connect.NewEncoder(connect.Converter{Format: f.Headers}, cfg.JavaText),
+		events:  newCloudEvents(f, &cfg),
 		schemas: make(map[schemaKey][]*connect.Schema),
 	}
 	named := func(e *connect.Encoder) bool { // writes the names of schemas
@@ -286,6 +288,7 @@ func (r *Router) makePlan(ev *replication.Event) *plan {
 		p.err = err
 	} else {
 		p, made.rule = made, one
+		p.setSource(table)
 	}
 	p.rel, p.relation, p.upTo, p.assigned = rel, relation, cmp.Or(upTo, noEnd), r.assign(ev, table)
 	return p

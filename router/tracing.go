@@ -20,27 +20,21 @@ const (
 	traceState  = "tracestate"
 )
 
-// spanContext reads Java's properties format.
-var spanContext = properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+// spanLoader reads Java's properties format.
+var spanLoader = properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 
 // appendTracing passes on the trace of a row: its trace id, with the number of a new span, and its
 // state. A context that is no such thing begins a new trace, as in Debezium, whose tracing library
 // makes a span for each row; the spans themselves go nowhere here.
 func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sink.Header, error) {
-	var raw []byte
-	if p.tracing != nil {
-		var err error
-		if raw, err = p.tracing.Text(values[p.tracing.Index]); err != nil {
-			return nil, err
-		}
-	}
-	if raw == nil && r.cfg.TracingContextOnly {
+	context, err := p.spanContext(values)
+	switch {
+	case err != nil:
+		return nil, err
+	case context == nil && r.cfg.TracingContextOnly:
 		return dst, nil
-	}
-	context, err := spanContext.LoadBytes(raw)
-	if err != nil {
-		return nil, fault(ReasonUnconvertible, "have the application write Java's properties "+
-			"format there, or NULL", "column %s: %w", p.tracing.Name, err)
+	case context == nil:
+		context = properties.NewProperties()
 	}
 	trace, flags, ok := parseTraceParent(context.GetString(traceParent, ""))
 	state := ""
@@ -54,6 +48,23 @@ func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sin
 		dst, err = r.appendText(dst, traceState, state)
 	}
 	return dst, err
+}
+
+// spanContext reads the context of a row; nil if the row has none.
+func (p *plan) spanContext(values [][]byte) (*properties.Properties, error) {
+	if p.tracing == nil {
+		return nil, nil
+	}
+	raw, err := p.tracing.Text(values[p.tracing.Index])
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	context, err := spanLoader.LoadBytes(raw)
+	if err != nil {
+		return nil, fault(ReasonUnconvertible, "have the application write Java's properties "+
+			"format there, or NULL", "column %s: %w", p.tracing.Name, err)
+	}
+	return context, nil
 }
 
 // randomHex makes the number of a trace or span, which is never zero.

@@ -156,6 +156,7 @@ func (f Format) Validate() error {
 	bad.oneOf("key", f.Key, strings.Join(formats, ", "))
 	bad.oneOf("value", f.Value, strings.Join(formats, ", "))
 	bad.oneOf("headers", f.Headers, "simple, string, json, json+schema")
+	bad.oneOf("cloudevents", cmp.Or(f.CloudEvents, "none"), "none, binary, structured")
 	for side, c := range map[string]connect.Converter{"key": f.key(), "value": f.value()} {
 		decimals := strings.ToUpper(cmp.Or(c.Decimals, "BASE64"))
 		bad.oneOf(side+".decimal.format", decimals, "BASE64, NUMERIC")

@@ -16,13 +16,14 @@ import (
 // digest is a fingerprint of a message.
 type digest [16]byte
 
-// fingerprint returns the digest of topic, key, value and headers, without those of the session.
+// fingerprint returns the digest of topic, key, value and headers, without those of the session
+// and without the time of a CloudEvent, which is that of the reading for a row without one.
 // It is the same for a message and for its record that is read back.
 func fingerprint(m *sink.Message) digest {
 	h := sha256.New()
 	write(h, []byte(m.Topic))
 	write(h, m.Key)
-	write(h, m.Value)
+	write(h, router.WithoutTime(m.Value))
 	for i := range m.Headers {
 		if isSessionHeader(m.Headers[i].Key) {
 			continue
@@ -36,7 +37,7 @@ func fingerprint(m *sink.Message) digest {
 // isSessionHeader reports whether a header is of the process or session that published the row.
 func isSessionHeader(header string) bool {
 	return header == router.HeaderLSN || header == router.HeaderIndex ||
-		header == sink.HeaderSource || header == sink.HeaderRedriven ||
+		header == sink.HeaderSource || header == sink.HeaderRedriven || header == router.HeaderTime ||
 		strings.HasPrefix(header, "__debezium.context.")
 }
 

@@ -46,6 +46,15 @@ func TestFingerprints_AgreeWithANaiveMultiset(t *testing.T) {
 	}
 }
 
+// A row without a time of its own is an event of the time when it is read.
+func TestFingerprint_IsWithoutTheTimeOfACloudEvent(t *testing.T) {
+	of := func(time, id string) digest {
+		return fingerprint(&sink.Message{Value: []byte(`{"specversion":"1.0","time":"` + time + `","id":"` + id + `"}`)})
+	}
+	require.Equal(t, of("2026-01-15T09:30:00.123Z", "1"), of("2027-01-15T09:30:00.124Z", "1"))
+	require.NotEqual(t, of("2026-01-15T09:30:00.123Z", "1"), of("2026-01-15T09:30:00.123Z", "2"))
+}
+
 func TestFingerprints_FindEachMessageOnce(t *testing.T) {
 	message := func(change func(*sink.Message)) *sink.Message {
 		m := &sink.Message{Topic: "t", Key: []byte("k"), Value: []byte("v"), Headers: []sink.Header{{Key: "id", Value: []byte("1")}, {Key: "x"}}}
@@ -71,7 +80,7 @@ func TestFingerprints_FindEachMessageOnce(t *testing.T) {
 		m.Partition = 3
 		m.Headers = append(m.Headers, sink.Header{Key: router.HeaderLSN, Value: []byte("0/1")}, sink.Header{Key: router.HeaderIndex, Value: []byte("7")},
 			sink.Header{Key: sink.HeaderSource, Value: []byte("7/1/s/p@1")}, sink.Header{Key: sink.HeaderRedriven, Value: []byte("0f")},
-			sink.Header{Key: "__debezium.context.runId", Value: []byte("a uuid")})
+			sink.Header{Key: "__debezium.context.runId", Value: []byte("a uuid")}, sink.Header{Key: router.HeaderTime, Value: []byte("2026-01-15T09:30:00.123Z")})
 	}))))
 	require.True(t, p.mark(fingerprint(message(same))))
 	require.False(t, p.mark(fingerprint(message(same))))

@@ -121,6 +121,7 @@ var shown = strings.Fields(`
 	router.header_id router.headers_column router.topic_allow
 
 	format.key.encoding format.value.encoding
+	format.cloudevents.source format.cloudevents.datacontenttype
 
 	sink.kafka.brokers sink.kafka.client_id sink.kafka.version sink.kafka.tls.ca_file
 	sink.kafka.tls.cert_file sink.kafka.tls.key_file sink.kafka.tls.server_name

@@ -51,6 +51,7 @@ var accepted = map[string][]string{
 	"format.value.decimal.format":   {"BASE64", "NUMERIC"},
 	"format.value.delegate":         {"json", "json+schema", "string"},
 	"format.headers":                {"simple", "string", "json", "json+schema"},
+	"format.cloudevents":            {"none", "binary", "structured"},
 	"sink.kind":                     {SinkKafka, SinkStdout},
 	"sink.kafka.compression":        {"none", "gzip", "snappy", "lz4", "zstd"},
 	"sink.kafka.sasl.mechanism":     {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"},

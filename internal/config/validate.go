@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func (c Config) checks() []check {
 		checks = append(checks, check{router.RuleName(i, len(c.Router)), rule.Validate})
 	}
 	return append(checks, []check{
-		{"format", c.Format.Validate},
+		{"format", c.validateFormat},
 		{"sink", c.Sink.Validate},
 		{"snapshot", c.validateSnapshot},
 		{"relay", c.Relay.Validate},
@@ -47,6 +48,11 @@ func (c Config) checks() []check {
 func (c Config) validateRules() error {
 	_, err := router.Divide(c.Router, c.Replication.Tables, c.Replication.Messages)
 	return err
+}
+
+// validateFormat also checks that the rule sets can be with it.
+func (c Config) validateFormat() error {
+	return errors.Join(c.Format.Validate(), c.Format.Fits(c.Router))
 }
 
 // needsKafka refuses a sink without topics; what ends with need or needs.

@@ -58,12 +58,14 @@ func plain(k Kind, read func([]byte) (any, error)) codec {
 	return codec{Schema: Schema{Kind: k}, Read: read}
 }
 
+const jsonName = "io.debezium.data.Json"
+
 // textTypes are the types whose text is the value, with the names of their schemas.
 var textTypes = map[string]string{
 	"text": "", "varchar": "", "bpchar": "", "char": "", "name": "", "citext": "", "inet": "",
 	"cidr": "", "macaddr": "", "macaddr8": "", "int4range": "", "int8range": "", "numrange": "",
 	"tsrange": "", "tstzrange": "", "daterange": "", "uuid": "io.debezium.data.Uuid",
-	"json": "io.debezium.data.Json", "jsonb": "io.debezium.data.Json", "xml": "io.debezium.data.Xml",
+	"json": jsonName, "jsonb": jsonName, "xml": "io.debezium.data.Xml",
 	"ltree": "io.debezium.data.Ltree", "tsvector": "io.debezium.data.Tsvector",
 }
 
@@ -302,7 +304,7 @@ func hstoreCodec(_ *Type, h *Handling) codec {
 		return codec{Schema: Schema{Kind: KindMap, items: optionalString},
 			Read: func(b []byte) (any, error) { return parseHstore(b) }}
 	}
-	return named(KindString, "io.debezium.data.Json", func(b []byte) (any, error) {
+	return named(KindString, jsonName, func(b []byte) (any, error) {
 		m, err := parseHstore(b)
 		return Text(PlainJSON.append(nil, m)), err
 	})

@@ -55,6 +55,15 @@ type Column struct {
 	Prefix []byte // of format json+schema, up to the payload
 }
 
+// IsBytes reports whether the values are nothing but bytes.
+func (c *Column) IsBytes() bool {
+	return c.Schema.Kind == KindBytes && c.Schema.Name != decimalName
+}
+
+// IsJSON reports whether format string writes JSON: of json, jsonb, hstore, and members of a
+// logical message that are objects or arrays.
+func (c *Column) IsJSON() bool { return c.AsIs || c.Schema.Name == jsonName }
+
 // Cell encodes a column's text. It returns the text itself where nothing has to change. Nil is a
 // null.
 func (e *Encoder) Cell(c *Column, raw []byte) ([]byte, error) {
@@ -67,13 +76,13 @@ func (e *Encoder) Cell(c *Column, raw []byte) ([]byte, error) {
 	case e.Format == "simple" && (plain || c.AsIs), e.Format == "json" && c.Number:
 		return raw, nil
 	case e.Format == "json" && plain:
-		return appendJSONString(make([]byte, 0, len(raw)+len(raw)/4+8), raw), nil
+		return AppendJSONString(make([]byte, 0, len(raw)+len(raw)/4+8), raw), nil
 	case e.Format == "json+schema" && plain:
 		out := append(make([]byte, 0, len(c.Prefix)+len(raw)+len(raw)/4+9), c.Prefix...)
 		if c.Number {
 			out = append(out, raw...)
 		} else {
-			out = appendJSONString(out, raw)
+			out = AppendJSONString(out, raw)
 		}
 		return append(out, '}'), nil
 	}

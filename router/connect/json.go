@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// appendJSONString quotes text the way Jackson writes it to UTF-8: short escapes where JSON has
+// AppendJSONString quotes text the way Jackson writes it to UTF-8: short escapes where JSON has
 // them, upper-case hex, characters outside the basic plane as an escaped surrogate pair, and
 // everything else as it is.
-func appendJSONString(dst, s []byte) []byte {
+func AppendJSONString(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
 	for i := 0; i < len(s); {

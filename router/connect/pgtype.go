@@ -21,6 +21,13 @@ func (t *Type) Root() *Type {
 	return t
 }
 
+// IsBuiltinJSON reports whether PostgreSQL checks that values are JSON. A type of another schema
+// can have the name json, too.
+func (t *Type) IsBuiltinJSON() bool {
+	const json, jsonb = 114, 3802
+	return t.Root().OID == json || t.Root().OID == jsonb
+}
+
 // Builtin gives the type of an OID that every server has; nil for all others.
 func Builtin(oid uint32, mod int32) *Type {
 	if name, ok := builtinTypes[oid]; ok {

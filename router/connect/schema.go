@@ -128,7 +128,7 @@ func (s *Schema) appendJSON(dst []byte, field string, n *notation) []byte {
 	dst = strconv.AppendBool(append(dst, `,"optional":`...), s.Optional)
 	text := func(member, value string) {
 		if value != "" {
-			dst = appendJSONString(append(dst, `,"`+member+`":`...), []byte(value))
+			dst = AppendJSONString(append(dst, `,"`+member+`":`...), []byte(value))
 		}
 	}
 	text("name", s.Name)
@@ -142,8 +142,8 @@ func (s *Schema) appendJSON(dst []byte, field string, n *notation) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendJSONString(dst, []byte(p.key)), ':')
-			dst = appendJSONString(dst, []byte(p.value))
+			dst = append(AppendJSONString(dst, []byte(p.key)), ':')
+			dst = AppendJSONString(dst, []byte(p.value))
 		}
 		dst = append(dst, '}')
 	}

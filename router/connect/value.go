@@ -57,8 +57,8 @@ type notation struct {
 }
 
 var (
-	PlainJSON   = &notation{appendJSONLeaf, appendJSONString, ",", ":", "{", false}
-	numericJSON = &notation{appendNumericLeaf, appendJSONString, ",", ":", "{", false}
+	PlainJSON   = &notation{appendJSONLeaf, AppendJSONString, ",", ":", "{", false}
+	numericJSON = &notation{appendNumericLeaf, AppendJSONString, ",", ":", "{", false}
 	headerText  = &notation{appendHeaderLeaf, appendHeaderString, ",", ":", "{", false}
 	// StringConverter's, which is Java's toString; bytes, for which Java has no text, are in Base64.
 	plainText = &notation{appendTextLeaf, AppendEncoded, ", ", "=", "Struct{", true}
