@@ -65,7 +65,8 @@ func (c tableCheck) run(ctx context.Context) []Finding {
 	return fs
 }
 
-// nullable finds columns of topic and key that may be NULL: a row without one halts the relay.
+// nullable finds columns of topic, key and type that may be NULL: a row without a topic or a key
+// halts the relay, and a CloudEvent without a type.
 func (c tableCheck) nullable(ctx context.Context) []Finding {
 	rule, ok := c.cfg.Rule(c.table.Name)
 	if !ok {
@@ -85,6 +86,9 @@ func (c tableCheck) nullable(ctx context.Context) []Finding {
 	if rule.NullKey == "refuse" && !strings.Contains(rule.AdditionalPlacement, ":partition") {
 		needed = append(needed, first(rule.FieldKey, "aggregate_id", "aggregateid"))
 	}
+	if c.cfg.Format.IsCloudEvents() {
+		needed = append(needed, first(rule.FieldType, "event_type", "type"))
+	}
 	nullable, err := postgres.Collect(ctx, c.conn, pgx.RowTo[string], `
 		SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attname = ANY ($2) AND NOT attnotnull ORDER BY attnum`,
 		c.rel.OID, needed)
@@ -102,7 +106,8 @@ func (c tableCheck) nullable(ctx context.Context) []Finding {
 	table := slot.QuoteTable(c.table.Name)
 	f := found("columns_nullable", c.table.Name, strings.Join(nullable, ", ")+" may be NULL")
 	return []Finding{f.warn(
-		"NOT NULL: a row without its topic or its key cannot be published, and halts the relay",
+		"NOT NULL: a row without its topic or its key, or without the type of a CloudEvent, cannot be "+
+			"published, and halts the relay",
 		"SELECT * FROM "+table+" WHERE "+strings.Join(null, " OR ")+
 			"; -- rows that have to be corrected or deleted first\n"+
 			"ALTER TABLE "+table+" "+strings.Join(set, ", ")+";")}

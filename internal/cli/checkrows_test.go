@@ -106,6 +106,12 @@ func TestCheck_WarnsOfARowThatWouldHaltTheRelay(t *testing.T) {
 	i.heal(found["columns_nullable"])
 	_, found = i.check()
 	require.NotContains(t, found, "columns_nullable")
+
+	i.exec(`ALTER TABLE outbox ALTER COLUMN event_type DROP NOT NULL`)
+	_, found = i.check()
+	require.NotContains(t, found, "columns_nullable")
+	_, found = i.check("--set", "format.cloudevents=binary")
+	require.Equal(t, "event_type may be NULL", found["columns_nullable"].Observed)
 }
 
 func TestCheck_ComparesTheLargestRowWithTheLimits(t *testing.T) {
