@@ -205,8 +205,9 @@ func unknownConverter(class, part string) string {
 	has := func(word string) bool { return strings.Contains(lower, word) }
 	switch {
 	case has("cloudevents"):
-		return what + ": CloudEvents are not made. Write the envelope into the payload column, or " +
-			"keep the type and source as headers with table.fields.additional.placement"
+		return what + ": its envelope is Debezium's own. format.cloudevents = \"structured\" or " +
+			"\"binary\" writes CloudEvents 1.0 with other attributes and data: see docs/CLOUDEVENTS.md, " +
+			"move the consumers to them, and use StringConverter here"
 	case slices.ContainsFunc([]string{"avro", "protobuf", "jsonschema", "registry", "glue"}, has):
 		return what + ": it needs a schema registry. Let the application write the encoded bytes into " +
 			"a bytea payload and use ByteArrayConverter (format.value = \"binary\"), or move the " +

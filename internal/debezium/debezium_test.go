@@ -135,7 +135,7 @@ func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 		"io.confluent.connect.json.JsonSchemaConverter":               "schema registry",
 		"io.apicurio.registry.utils.converter.AvroConverter":          "schema registry",
 		"com.amazonaws.services.schemaregistry.kafkaconnect.Whatever": "schema registry",
-		"io.debezium.converters.CloudEventsConverter":                 "CloudEvents",
+		"io.debezium.converters.CloudEventsConverter":                 `format.cloudevents = "structured"`,
 		"org.apache.kafka.connect.storage.SimpleHeaderConverter":      "StringConverter",
 		"com.example.MyConverter":                                     "StringConverter",
 	} {
