@@ -84,6 +84,26 @@ var configurationMistakes = []mistake{
 		run: 78, check: 78, advised: []string{"postrider.toml:", "router.route.topic.replacement", "knid"},
 	},
 	{
+		name: "no-attribute-of-a-cloudevent", about: "a column becomes an attribute of a CloudEvent, and its name cannot be one",
+		make: func(_ *testing.T, s *site) {
+			s.set("router", `table.fields.additional.placement = "created_at:envelope"`)
+			s.set("format", `cloudevents = "binary"`)
+		},
+		run: 78, check: 78, advised: []string{"postrider.toml:", "router.table.fields.additional.placement", `"created_at"`, "created_at:envelope:createdat"},
+		heal: func(_ *testing.T, s *site, _ string) {
+			s.set("router", `table.fields.additional.placement = "created_at:envelope:createdat"`)
+		},
+	},
+	{
+		name: "cloudevents-with-json-headers", about: "CloudEvents have headers of text, and others are configured",
+		make: func(_ *testing.T, s *site) {
+			s.set("format", `cloudevents = "structured"`)
+			s.set("format", `headers = "json"`)
+		},
+		run: 78, check: 78, advised: []string{"postrider.toml:", "format.headers", `"simple"`, "format.cloudevents"},
+		heal: func(_ *testing.T, s *site, _ string) { s.set("format", `headers = "simple"`) },
+	},
+	{
 		name: "listen-address-in-use", about: "another process listens on http.listen",
 		make: func(t *testing.T, s *site) {
 			other, err := net.Listen("tcp", "127.0.0.1:0")

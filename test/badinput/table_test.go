@@ -22,6 +22,15 @@ var tableMistakes = []mistake{
 		heal: func(_ *testing.T, s *site, _ string) { s.set("router", `table.field.event.payload = "payload"`) },
 	},
 	{
+		name: "column-of-cloudevents-missing", about: "the records are to be CloudEvents, and the table has no column with their type",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `ALTER TABLE outbox RENAME event_type TO kind`)
+			s.set("format", `cloudevents = "binary"`)
+		},
+		run: 78, check: 78, advised: []string{"public.outbox", `"event_type"`, "router.table.field.event.type", "kind", "format.cloudevents"},
+		heal: func(_ *testing.T, s *site, _ string) { s.set("router", `table.field.event.type = "kind"`) },
+	},
+	{
 		name: "columns-ambiguous", about: "the table has both names that are looked for",
 		make: func(t *testing.T, s *site) { s.sql(t, s.database, `ALTER TABLE outbox ADD aggregatetype text`) },
 		run:  78, check: 78, advised: []string{"public.outbox", `"aggregate_type"`, `"aggregatetype"`, "router.route.by.field"},
