@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/internal/ratelimit"
+	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -19,6 +21,10 @@ type Config struct {
 	// ceiling of the first delay between two sessions
 	BackoffMin time.Duration `toml:"backoff_min"`
 	BackoffMax time.Duration `toml:"backoff_max"` // ceiling of every delay
+
+	// what is published in a second, of all topics and of some
+	MaxRate ratelimit.Rate        `toml:"max_rate"`
+	Rates   []ratelimit.TopicRate `toml:"rate"`
 
 	// time between two heartbeat records; 0: none
 	HeartbeatInterval time.Duration `toml:"heartbeat_interval"`
@@ -76,5 +82,28 @@ func (c Config) Validate() error {
 		c.Dedup, DedupNone)
 	require(sink.ValidTopic(c.PositionTopic),
 		"relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic)
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.validateRates()...)...)
+}
+
+// validateRates checks [[relay.rate]].
+func (c Config) validateRates() (errs []error) {
+	for i, r := range c.Rates {
+		wrong := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("relay.rate: entry %d: "+format,
+				append([]any{i + 1}, args...)...))
+		}
+		if len(r.Topics) == 0 {
+			wrong(`topics is empty: must list topics, or patterns as "outbox.event.*"; ` +
+				"relay.max_rate is for all topics together")
+		}
+		for _, pattern := range r.Topics {
+			if problem := router.PatternProblem(pattern); problem != "" {
+				wrong(`topics: %q %s; must be a topic, or a pattern as "outbox.event.*"`, pattern, problem)
+			}
+		}
+		if r.Rate == (ratelimit.Rate{}) {
+			wrong(`max_rate is not set: must be a rate as "500 rows/s"; leave the entry out for no limit`)
+		}
+	}
+	return errs
 }

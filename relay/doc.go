@@ -42,6 +42,7 @@
 //     pause.go pauses the relay;
 //   - session.go routes events and adds messages to the window; publish.go publishes them
 //     and reuses them once they are delivered; window.go tracks what is in flight;
+//     pace.go waits for relay.max_rate;
 //   - resume.go, exactlyonce.go and dedup.go are what relay.exactly_once and relay.dedup add;
 //   - deadletters.go, quarantine.go and missing.go deal with rows that cannot be delivered;
 //   - identity.go compares servers; heartbeat.go publishes heartbeats;

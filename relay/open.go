@@ -14,7 +14,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	s := &session{cfg: r.cfg, policies: r.parts.DeadLetters.Policies, log: r.parts.Log,
 		metrics: r.parts.Metrics, fail: fail,
 		recent: &r.recent, candidates: &r.candidates, missing: &r.missing, published: &r.published,
-		clockSkew: r.parts.Server.ClockSkew}
+		limiter: r.parts.Limiter, clockSkew: r.parts.Server.ClockSkew}
 	s.progress.Store(time.Now().UnixNano())
 	var err error
 	if s.router, err = r.parts.Rows.Router(); err != nil {

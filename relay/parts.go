@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -20,6 +21,8 @@ type Parts struct {
 	Broker      Broker
 	Rows        Rows
 	DeadLetters DeadLetters
+	// Limiter limits the rate of messages, except while the relay drains. May be nil: no limit.
+	Limiter *ratelimit.Limiter
 	// Source has no SystemID and Timeline: each session sets them.
 	Source sink.Source
 	// Explain returns for the log why a session ended, what that means for the WAL that PostgreSQL

@@ -28,6 +28,9 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 	s.txMessages++
 	s.out = append(s.out, m)
 	s.published.add(m.Origin.LSN)
+	if s.limiter.On() {
+		return s.pace(ctx, m)
+	}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -52,11 +53,12 @@ type session struct {
 	candidates *candidates
 	missing    *missing
 	published  *publishedCounts
+	limiter    *ratelimit.Limiter
 	clockSkew  func() time.Duration
 
 	pool         messagePool
 	acknowledged atomic.Uint64 // messages
-	progress     atomic.Int64  // last turn of the pump or of waitForRoom, Unix nanoseconds
+	progress     atomic.Int64  // last turn of the pump or of a wait of it, Unix nanoseconds
 	lastAck      atomic.Int64  // last acknowledgement, or batch with nothing in flight; the same
 	inSink       atomic.Bool   // the pump is in a call of the sink, which limits its duration
 	failed       atomic.Bool   // the sink failed: what is in flight may or may not be written
@@ -71,6 +73,8 @@ type session struct {
 	signer      signer
 	resume      resume
 	boundary    boundary
+	delay       ratelimit.Delay // after the last message; not yet waited for
+	draining    <-chan struct{} // closed at a stop or a pause: no limit of the rate then
 }
 
 // run runs stream and pump until both end. It returns the cause, nil after a clean stop.
@@ -78,6 +82,7 @@ func (s *session) run(ctx, stop context.Context) error {
 	batches := make(chan *replication.Batch, batchesQueued)
 	var wg sync.WaitGroup
 	var streamErr error
+	s.draining = stop.Done()
 	wg.Go(func() {
 		streamErr = s.stream.Run(ctx, stop, batches, s.window.ackedLSN)
 		if streamErr != nil {
@@ -130,7 +135,9 @@ func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
 		case replication.Insert, replication.Update, replication.Message:
 			err = s.row(ctx, e)
 		case replication.Commit:
-			err = s.commit(e)
+			if err = s.commit(e); err == nil && s.delay.Due() {
+				err = s.waitForRate(ctx)
+			}
 		case replication.Idle:
 			err = s.idle(e)
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/ratelimit"
 )
 
 // Phase is what the relay is doing.
@@ -76,6 +78,8 @@ type State struct {
 	LastProgress time.Time `json:"last_progress"`     // of the session; for liveness
 	Snapshot     Snapshot  `json:"snapshot,omitzero"` // of this process; zero: none
 	Phantoms     Phantoms  `json:"phantoms,omitzero"` // of the last failover; zero: none
+	// Rate has the limits of the rate; zero: there are none.
+	Rate ratelimit.State `json:"rate,omitzero"`
 }
 
 // State returns a snapshot. Safe for concurrent use.
@@ -101,6 +105,7 @@ func (r *Relay) State() State {
 	} else if st.Phase != Halted && st.Phase != Stopped {
 		st.LastProgress = time.Now() // a wait outside of a session is no hang
 	}
+	st.Rate = r.parts.Limiter.State()
 	return st
 }
 

@@ -129,13 +129,20 @@ func (t *topics) route(value string) (string, *RowError) {
 
 // allowProblem is what is wrong with an entry of router.topic_allow; empty if nothing is.
 func allowProblem(pattern string) string {
+	if pattern != "" && strings.Trim(pattern, "*") == "" {
+		return "allows every topic: leave the list empty for that"
+	}
+	return PatternProblem(pattern)
+}
+
+// PatternProblem returns what is wrong with a pattern of topics, in which * stands for any
+// characters; empty: nothing.
+func PatternProblem(pattern string) string {
 	switch {
 	case pattern == "":
 		return "is empty"
 	case strings.HasPrefix(pattern, "__"):
 		return "can match no topic: names with two underscores in front are refused"
-	case strings.Trim(pattern, "*") == "":
-		return "allows every topic: leave the list empty for that"
 	}
 	return topicProblem(strings.ReplaceAll(pattern, "*", "x"))
 }

@@ -16,9 +16,10 @@ func newRun(a *app) *cobra.Command {
 		Short: "Relay until a signal comes",
 		Long: `run streams the slot, publishes and confirms until SIGTERM or SIGINT comes: then it
 finishes the open transaction, waits for the broker, confirms and exits with 0. A second signal
-ends it at once. SIGHUP reads the configuration again: log.level, [health], alerts.severity and
-alerts.repeat_interval change at once, for the rest it says what needs a restart. SIGUSR1 writes
-the state as one line of JSON. 'postrider pause' releases the slot for a while.
+ends it at once. SIGHUP reads the configuration again: log.level, [health], relay.max_rate,
+[[relay.rate]], alerts.severity and alerts.repeat_interval change at once, for the rest it says
+what needs a restart. SIGUSR1 writes the state as one line of JSON. 'postrider pause' releases the
+slot for a while.
 
 Exit status: 0 stopped cleanly, 1 halted by a row, 70 a lost slot or another server, 75 the drain
 timeout struck, 77 permission, 78 configuration. While a host, a topic or a certificate is not in

@@ -8,6 +8,7 @@
 //	config.go      Config, its defaults, what follows from several sections, [sink] and [log]
 //	keys.go        every key, found by reflection
 //	kind.go        the types of keys: reading, setting and printing a value
+//	topicrates.go  the kind of [[relay.rate]]
 //	load.go        Load: file, environment and flags, in this order; what a reload takes over
 //	file.go        the TOML file, with the line of each key
 //	environment.go variables, ${NAME} in values, and the name that was probably meant

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/internal/units"
 )
@@ -24,6 +25,8 @@ const (
 	size // bytes, "16MiB"
 	duration
 	list
+	rateText   // "5000 rows/s"
+	topicRates // a list of tables: [[relay.rate]]
 	secretText
 	secretFile // the name of its file
 )
@@ -38,7 +41,10 @@ var kinds = [...]struct{ expected, schemaType, pattern string }{
 	size:            {`a size such as "16MiB"`, "string", `^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$`},
 	duration: {`a duration such as "10s"`, "string",
 		`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`},
-	list:       {"a list of strings", "array", ""},
+	list: {"a list of strings", "array", ""},
+	rateText: {`a rate such as "5000 rows/s"`, "string",
+		`^(none|[0-9]+ ?(rows|B|KiB|MiB|GiB|TiB)/s(, ?[0-9]+ ?(rows|B|KiB|MiB|GiB|TiB)/s)?)$`},
+	topicRates: {"a list of tables, each a [[relay.rate]] with topics and max_rate", "array", ""},
 	secretText: {"a string", "string", ""},
 	secretFile: {"a string", "string", ""},
 }
@@ -53,6 +59,10 @@ func kindOf(t reflect.Type, options string) (kind, bool) {
 		return duration, true
 	case t == reflect.TypeFor[*bool]():
 		return optionalBoolean, true
+	case t == reflect.TypeFor[ratelimit.Rate]():
+		return rateText, true
+	case t == reflect.TypeFor[[]ratelimit.TopicRate]():
+		return topicRates, true
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
 		return list, true
 	case t.Kind() == reflect.String:
@@ -98,6 +108,8 @@ func (k key) setText(s string) error {
 			}
 		}
 		v = items
+	case topicRates:
+		return k.setTopicRatesText(s)
 	}
 	if err != nil {
 		return fmt.Errorf("expected %s, got %q", k.kind.expected(), s)
@@ -123,6 +135,12 @@ func (k key) setValue(v any) error {
 		if v, err = units.ParseSize(s); err != nil {
 			return err
 		}
+	case k.kind == rateText && isText:
+		if v, err = ratelimit.Parse(s); err != nil {
+			return err
+		}
+	case k.kind == topicRates:
+		return k.setTopicRates(v)
 	case k.kind == secretText && isText:
 		v = secret.Of(s)
 	case k.kind == secretFile && isText:
@@ -213,11 +231,9 @@ func (k key) String() string {
 	case string:
 		return quote(v)
 	case []string:
-		items := make([]string, len(v))
-		for i := range v {
-			items[i] = quote(v[i])
-		}
-		return "[" + strings.Join(items, ", ") + "]"
+		return quoteList(v)
+	case []topicRateValue:
+		return topicRatesText(v)
 	default:
 		return fmt.Sprint(v)
 	}
@@ -243,6 +259,10 @@ func (k key) value() any {
 		return units.FormatSize(k.field.Int())
 	case duration:
 		return units.FormatDuration(time.Duration(k.field.Int()))
+	case rateText:
+		return k.field.Interface().(ratelimit.Rate).String()
+	case topicRates:
+		return topicRatesValue(k.field.Interface().([]ratelimit.TopicRate))
 	case list:
 		items := make([]string, k.field.Len())
 		for i := range items {
@@ -251,6 +271,14 @@ func (k key) value() any {
 		return items
 	}
 	return k.field.Interface()
+}
+
+func quoteList(list []string) string {
+	items := make([]string, len(list))
+	for i := range list {
+		items[i] = quote(list[i])
+	}
+	return "[" + strings.Join(items, ", ") + "]"
 }
 
 // quote writes a string as TOML, as a literal one if it has escapes, as in regular expressions.

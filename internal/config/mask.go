@@ -128,7 +128,7 @@ var shown = strings.Fields(`
 	sink.kafka.sasl.username
 
 	snapshot.mode snapshot.order_by snapshot.topic
-	relay.heartbeat_topic relay.dedup relay.position_topic
+	relay.heartbeat_topic relay.dedup relay.position_topic relay.rate
 
 	deadletter.not_routable deadletter.invalid_topic deadletter.too_large deadletter.refused
 	deadletter.malformed deadletter.unknown_topic deadletter.topic

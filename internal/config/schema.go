@@ -134,6 +134,11 @@ func (k key) schema() *schema {
 		s.Type = []string{"string", "integer"}
 	case list:
 		s.Items = &schema{Type: "string"}
+	case topicRates:
+		s.Items = newSection()
+		s.Items.Properties["topics"] = &schema{Type: "array", Items: &schema{Type: "string"},
+			MinItems: 1}
+		s.Items.Properties["max_rate"] = &schema{Type: "string", Pattern: kinds[rateText].pattern}
 	}
 	if k.kind != secretFile {
 		s.Default = k.value()

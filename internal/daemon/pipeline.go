@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -36,6 +37,7 @@ type Pipeline struct {
 	metrics  *metrics.Set
 	log      zerolog.Logger
 	monitor  *monitor.Monitor
+	limiter  *ratelimit.Limiter
 	observed func(monitor.Observation) // called with each, by the goroutine of the monitor
 	snapshot *backfill.Snapshot
 	copy     *backfill.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
@@ -57,6 +59,7 @@ func newPipeline(env Environment, cfg config.Config, set *metrics.Set,
 	p := &Pipeline{
 		env: env, Config: cfg, metrics: set, log: log, observed: func(monitor.Observation) {},
 		catalog: catalog.Catalog{Config: cfg.Postgres},
+		limiter: ratelimit.New(cfg.Relay.MaxRate, cfg.Relay.Rates, set),
 	}
 	export := monitor.Export(set)
 	p.monitor = monitor.New(cfg.Postgres, cfg.Requirements(), cfg.Monitor,
@@ -104,6 +107,7 @@ func (p *Pipeline) parts() relay.Parts {
 		},
 		Rows:        relay.Rows{Router: p.sessionRouter, Timeline: p.rowsFrom},
 		DeadLetters: relay.DeadLetters{Policies: p.Config.DeadLetter, Open: p.openDeadLetters},
+		Limiter:     p.limiter,
 		Source: sink.Source{
 			Database: p.database(), Slot: p.Config.Slot.Name, Events: counted(p.Config.Replication),
 		},

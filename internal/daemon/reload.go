@@ -18,7 +18,7 @@ import (
 // reloadable reports whether a key takes effect while the relay runs.
 func reloadable(key string) bool {
 	switch key {
-	case "log.level", "alerts.severity", "alerts.repeat_interval":
+	case "log.level", "alerts.severity", "alerts.repeat_interval", "relay.max_rate", "relay.rate":
 		return true
 	}
 	return strings.HasPrefix(key, "health.")
@@ -55,6 +55,7 @@ func (d *Daemon) reload(log zerolog.Logger) {
 	// also if the key has not changed: what was set over the admin listener ends here
 	d.level.Configure(now.Config.Log)
 	d.notifier.Adopt(now.Config.Alerts)
+	d.pipeline.limiter.Set(now.Config.Relay.MaxRate, now.Config.Relay.Rates)
 	d.metrics.ConfigLoaded.SetTime(time.Now())
 	for _, w := range now.Warnings {
 		log.Warn().Msg(w)

@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/logging"
 	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/ratelimit"
 )
 
 // reloadRig is a daemon whose configuration lies in a file. It is connected to nothing.
@@ -105,6 +106,23 @@ func TestReload_ChangesLevelAndThresholdsAtOnce(t *testing.T) {
 	require.NotContains(t, x.written.String(), "not written")
 	require.InDelta(t, 1, *x.gauge(t, "postrider_relay_config_reload_successful"), 0)
 	require.NotNil(t, x.gauge(t, "postrider_relay_config_loaded_timestamp_seconds"))
+}
+
+func TestReload_ChangesTheRate(t *testing.T) {
+	x := newReloadRig(t, "")
+	require.Zero(t, x.Relay.State().Rate)
+	lines := x.reloadWith(t, reloadable1+"[relay]\nmax_rate = \"500 rows/s\"\n[[relay.rate]]\ntopics = [\"orders\"]\nmax_rate = \"1MiB/s\"\n")
+	require.Equal(t, []any{`relay.max_rate = "500 rows/s"`, `relay.rate = [{ topics = ["orders"], max_rate = "1MiB/s" }]`}, lines["configuration reloaded"]["changed"])
+	require.Len(t, lines, 1)
+	require.Equal(t, ratelimit.Rate{Rows: 500}, x.Relay.State().Rate.MaxRate)
+	require.InDelta(t, 500, *x.gauge(t, "postrider_relay_rate_limit_rows_per_second"), 0)
+	require.InDelta(t, 1<<20, *x.gauge(t, "postrider_relay_rate_limit_bytes_per_second"), 0)
+	x.reloadWith(t, reloadable1+"[relay]\nmax_rate = \"fast\"\n")
+	require.Equal(t, ratelimit.Rate{Rows: 500}, x.Relay.State().Rate.MaxRate, "a broken file changes nothing")
+	lines = x.reloadWith(t, reloadable1)
+	require.Equal(t, []any{`relay.max_rate = "none"`, "relay.rate = "}, lines["configuration reloaded"]["changed"])
+	require.Zero(t, x.Relay.State().Rate)
+	require.Nil(t, x.gauge(t, "postrider_relay_rate_limit_rows_per_second"))
 }
 
 func TestReload_NamesWhatNeedsARestart(t *testing.T) {

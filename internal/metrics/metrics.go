@@ -40,6 +40,10 @@ type Set struct {
 	ConfigLoaded   *Optional              `name:"relay_config_loaded_timestamp_seconds"` // SetTime
 	ConfigReloaded *Optional              `name:"relay_config_reload_successful"`        // SetBool
 	Paused         prometheus.Gauge       `name:"relay_paused"`                          // 1 or 0
+	// By the key of the limit: relay.max_rate, relay.rate[1].
+	RateLimitRows  *OptionalVec           `name:"relay_rate_limit_rows_per_second" labels:"limit"`
+	RateLimitBytes *OptionalVec           `name:"relay_rate_limit_bytes_per_second" labels:"limit"`
+	RateWaited     *prometheus.CounterVec `name:"relay_rate_wait_seconds_total" labels:"limit"`
 	// Messages of transactions that a failover lost.
 	PhantomMessages prometheus.Counter `name:"relay_phantom_messages_total"`
 

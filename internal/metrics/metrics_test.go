@@ -52,7 +52,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	}
 	for _, v := range []*OptionalVec{
 		s.SlotWALRate, s.SlotDrainRate, s.SlotInvalidated, s.SlotOldestBlocker, s.SlotOtherActive,
-		s.SlotOtherRetained, s.SlotOtherSafeWAL,
+		s.SlotOtherRetained, s.SlotOtherSafeWAL, s.RateLimitRows, s.RateLimitBytes,
 	} {
 		v.Replace(Sample(1, "5m"))
 	}
@@ -62,6 +62,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	s.AlertsFailed.WithLabelValues("webhook").Inc()
 	s.DeadLetters.WithLabelValues("not_routable").Inc()
 	s.DeadLetterSkipped.WithLabelValues("too_large").Inc()
+	s.RateWaited.WithLabelValues("relay.max_rate").Inc()
 	s.SlotActive.SetBool(true)
 	s.SlotPublicationOK.SetBool(false)
 	s.Phase.Set("streaming")
@@ -138,8 +139,8 @@ func TestSet_HasNoLabelBeyondTheBoundedOnes(t *testing.T) {
 	}
 	sort.Strings(names)
 	require.Equal(t, []string{
-		"cause", "condition", "go_version", "holder", "other_slot", "phase", "reason", "receiver",
-		"result", "severity", "slot", "state", "status", "topic", "version", "window",
+		"cause", "condition", "go_version", "holder", "limit", "other_slot", "phase", "reason",
+		"receiver", "result", "severity", "slot", "state", "status", "topic", "version", "window",
 	}, names)
 }
 
