@@ -59,8 +59,8 @@ var allowed = map[string][]string{
 	},
 	"internal/status": {
 		"internal/build", "internal/config", "internal/exit", "internal/health",
-		"internal/history", "internal/httpserver", "internal/postgres", "internal/terminal",
-		"relay", "replication", "slot", "slot/monitor",
+		"internal/history", "internal/httpserver", "internal/postgres", "internal/ratelimit",
+		"internal/terminal", "relay", "replication", "slot", "slot/monitor",
 	},
 	"internal/check/checktest": {"internal/check", "internal/embedded", "test/parts/testdb"},
 	"internal/status/statustest": {
@@ -115,8 +115,10 @@ var allowed = map[string][]string{
 	"test/...":                {"..."},
 	"router/connect":          {},
 	"router/javaregex":        {},
-	"slot/monitor":            {"internal/postgres", "slot", "slot/partition"},
-	"slot/partition":          {"internal/postgres", "replication", "slot"},
+	"slot/monitor": {
+		"internal/postgres", "internal/ratelimit", "slot", "slot/partition",
+	},
+	"slot/partition": {"internal/postgres", "replication", "slot"},
 	"internal/backfill": {
 		"internal/postgres", "replication", "router", "sink", "slot", "slot/partition",
 	},

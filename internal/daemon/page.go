@@ -111,7 +111,7 @@ func (p *page) pipeline() any {
 	v.Phase, v.Since, v.Paused, v.NextAttempt = st.Phase, st.Since, st.Paused, st.NextAttempt
 	v.Error, v.Sessions, v.Snapshot, v.Published = st.Error, st.Sessions, st.Snapshot, st.Published
 	v.InFlight, v.InFlightBytes, v.OldestUnacked = st.InFlight, st.InFlightBytes, st.OldestUnacked
-	v.Rates.WAL, v.Rates.Drain = o.Rates.WAL5m, o.Rates.Drain5m
+	v.Rates.WAL, v.Rates.Drain, v.Rate = o.Rates.WAL5m, o.Rates.Drain5m, st.Rate
 	for _, r := range p.rates {
 		v.Rates.Published += r.messages
 		v.Rates.PublishedBytes += r.bytes

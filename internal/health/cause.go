@@ -177,11 +177,31 @@ func (f *facts) backlog() cause {
 	case lag <= keepsUp:
 		return because(unknownCause,
 			"the relay keeps up, and no open transaction is seen that would hold restart_lsn back")
+	case f.Relay.Rate.Limiting != "":
+		return f.limited()
 	case rates.WAL5m != nil && rates.Drain5m != nil && *rates.WAL5m > *rates.Drain5m:
 		return because("rate of writes", "the server writes %s/s of WAL, and %s/s are confirmed",
 			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m)))
 	}
 	return because("backlog", "the relay is catching up with a backlog of %s", Bytes(lag))
+}
+
+// limited returns the cause while a limit of the rate holds rows back.
+func (f *facts) limited() cause {
+	r := f.Relay.Rate
+	c := because(r.Limiting, "%s holds rows back, which is %s", r.Limiting, r.Limit)
+	c.fix = fmt.Sprintf("raise %s in the configuration, as far as consumers can take it\n"+
+		"systemctl reload postrider   # or kill -HUP of its process: no session ends", r.Limiting)
+	return c
+}
+
+// caughtUp returns when the backlog is published while a limit holds rows back, as a clause.
+func (f *facts) caughtUp() string {
+	e := f.Observation.Forecast.CatchUp
+	if e.Seconds != nil {
+		return "caught up in about " + Duration(seconds64(*e.Seconds))
+	}
+	return cmp.Or(e.Assumption, "when it is caught up is not known yet")
 }
 
 // orZero returns a value, or zero if it is unknown.

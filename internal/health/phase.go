@@ -13,7 +13,11 @@ func judgePhase(f *facts) Verdict {
 	v := Verdict{State: Degraded, WAL: f.kept(), Next: "postrider check"}
 	switch r.Phase {
 	case relay.Streaming:
-		return Verdict{State: OK, Reason: "streaming for " + Duration(f.Now.Sub(r.Since))}
+		v = Verdict{State: OK, Reason: "streaming for " + Duration(f.Now.Sub(r.Since))}
+		if r.Rate.Limiting != "" {
+			v.Reason += fmt.Sprintf(", at %s, which is %s; %s", r.Rate.Limiting, r.Rate.Limit,
+				f.caughtUp())
+		}
 	case relay.Standby:
 		reader, show := "another process", "postrider slot list"
 		if f.slot.ActivePID != 0 {

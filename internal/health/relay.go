@@ -160,8 +160,12 @@ func judgeLag(f *facts) Condition {
 		Next:     "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}
 	why := f.backlog()
-	if f.sinkSilent() > 0 {
+	switch {
+	case f.sinkSilent() > 0:
 		why = f.silence()
+	case f.Relay.Rate.Limiting != "":
+		why = f.limited()
+		c.Next = why.fix
 	}
 	if why.name != unknownCause {
 		c.Reason, c.Cause = c.Reason+": "+why.because, why.name

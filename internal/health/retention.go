@@ -73,8 +73,8 @@ func judgeBacklog(f *facts) Condition {
 	if c.Cause != "backlog" {
 		c.Reason += ": " + f.cause.because
 	}
-	if e := f.Observation.Forecast.CatchUp.Seconds; e != nil {
-		c.Reason += "; caught up in about " + Duration(seconds64(*e))
+	if f.Observation.Forecast.CatchUp.Seconds != nil || f.Relay.Rate.Limiting != "" {
+		c.Reason += "; " + f.caughtUp()
 	}
 	return c
 }

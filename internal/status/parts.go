@@ -5,6 +5,7 @@ import (
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/history"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -30,6 +31,8 @@ type Pipeline struct {
 	InFlightBytes int64          `json:"in_flight_bytes"`
 	OldestUnacked time.Time      `json:"oldest_unacked,omitzero"`
 	Snapshot      relay.Snapshot `json:"snapshot,omitzero"`
+
+	Rate ratelimit.State `json:"rate,omitzero"` // zero: no limit
 }
 
 // Distances are bytes of WAL between one position and the next; nil if one of the two is not

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/internal/status/statustest"
 	"github.com/postrider/postrider/relay"
@@ -21,6 +22,7 @@ func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 	want := statustest.Well()
 	want.Relay.OldestUnacked, want.Relay.Error, want.DaemonError = statustest.Ago(time.Second),
 		"an error", "another"
+	want.Relay.Rate = ratelimit.State{MaxRate: ratelimit.Rate{Rows: 500}, Messages: 7}
 	b, err := json.Marshal(want)
 	require.NoError(t, err)
 	var got status.Report
@@ -127,6 +129,29 @@ func TestWriteReport_ShowsWhatGoesWrong(t *testing.T) {
 		"publication   does not publish every table\n",
 		"not since     read slot: no connection\n",
 	} {
+		require.Contains(t, b.String(), want)
+	}
+}
+
+func TestWriteReport_ShowsALimitOfTheRate(t *testing.T) {
+	r := statustest.Well()
+	var b strings.Builder
+	require.NoError(t, status.Write(&b, r, statustest.Now, false))
+	require.NotContains(t, b.String(), "max_rate")
+	for want, change := range map[string]func(*ratelimit.State){
+		"max_rate      500 rows/s, holds nothing back\n": func(s *ratelimit.State) { s.Limiting = "" },
+		"max_rate      500 rows/s, holds rows back\n":    func(*ratelimit.State) {},
+		"max_rate      none; relay.rate[1] holds rows back, which is 7 rows/s\n": func(s *ratelimit.State) {
+			*s = ratelimit.State{Limiting: "relay.rate[1]", Limit: ratelimit.Rate{Rows: 7}}
+		},
+		"caught up     in about 10m0s: 300000 rows wait\n": func(*ratelimit.State) {},
+	} {
+		r.Relay.Rate = ratelimit.State{MaxRate: ratelimit.Rate{Rows: 500}, Limiting: "relay.max_rate"}
+		change(&r.Relay.Rate)
+		r.Monitor.Forecast.CatchUp = monitor.Estimate{Seconds: new(600.0),
+			Assumption: "300000 rows wait"}
+		b.Reset()
+		require.NoError(t, status.Write(&b, r, statustest.Now, false))
 		require.Contains(t, b.String(), want)
 	}
 }

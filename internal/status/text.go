@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
 )
@@ -72,10 +73,25 @@ func relayRows(row func(...string), r Report, now time.Time) {
 		inFlight += fmt.Sprintf(", the oldest committed %s ago", ago(st.OldestUnacked))
 	}
 	row("in flight", inFlight)
+	if st.Rate != (ratelimit.State{}) {
+		row("max_rate", rateText(st.Rate))
+	}
 	if st.Error != "" {
 		row("last error", terminal.OneLine(st.Error))
 	}
 	row("sink", r.Sink.String())
+}
+
+// rateText is relay.max_rate, and the limit that holds rows back now.
+func rateText(r ratelimit.State) string {
+	text := r.MaxRate.String()
+	switch r.Limiting {
+	case "":
+		return text + ", holds nothing back"
+	case "relay.max_rate":
+		return text + ", holds rows back"
+	}
+	return fmt.Sprintf("%s; %s holds rows back, which is %s", text, r.Limiting, r.Limit)
 }
 
 func slotRows(row func(...string), r Report, now time.Time) {
@@ -132,6 +148,13 @@ func positionRows(row func(...string), r Report) {
 	position("acked", r.Relay.AckedLSN, "behind")
 	position("confirmed", r.Slot.ConfirmedFlushLSN, "behind")
 	position("restart", r.Slot.RestartLSN, "kept")
+	if e := r.Monitor.Forecast.CatchUp; r.Relay.Rate.Limiting != "" && e.Assumption != "" {
+		when := "no time"
+		if e.Seconds != nil {
+			when = "in about " + health.Duration(time.Duration(*e.Seconds*float64(time.Second)))
+		}
+		row("caught up", when+": "+terminal.OneLine(e.Assumption))
+	}
 }
 
 // Line is a report on one line, for a log of refreshes.

@@ -30,5 +30,6 @@
 //   - pressure.go     why the slot keeps more and more WAL
 //   - checkpoint.go   the server's next checkpoints
 //   - outlook.go      the checkpoint that invalidates the slot
+//   - pace.go         what a limit of the relay's rate means for the WAL
 //   - forecast.go     when the slot is lost, the disk is full, the reader has caught up
 package monitor

@@ -215,6 +215,9 @@ func forecastCatchUp(o Observation) Estimate {
 		return estimate(0, 0, 0, "caught up: what waits was written within the last %d seconds",
 			caughtUp)
 	}
+	if o.Pace.limits() {
+		return catchUpLimited(o, lag)
+	}
 	if *r.Drain5m <= *r.WAL5m {
 		return never("not catching up: %s/s are confirmed and %s/s written, over the last 5 minutes",
 			slot.Size(*r.Drain5m), slot.Size(*r.WAL5m))

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/partition"
 )
@@ -48,6 +49,7 @@ type Monitor struct {
 	log      zerolog.Logger
 	renew    time.Duration       // renewInterval
 	Assigner *partition.Assigner // looks at the partitions when due; may be nil
+	Limiter  *ratelimit.Limiter  // of what the relay publishes; may be nil
 	*presence
 
 	// Used only by Run's goroutine.

@@ -29,6 +29,7 @@ type Observation struct {
 	Others   []slot.Status `json:"others,omitempty"`
 	Rates    Rates         `json:"rates"`
 	Distance Distance      `json:"distance"`
+	Pace     *Pace         `json:"pace,omitempty"` // nil: nothing limits what the relay publishes
 	Forecast Forecast      `json:"forecast"`
 	Clock    *Clock        `json:"clock,omitempty"`
 	Notes    []Note        `json:"notes,omitempty"`

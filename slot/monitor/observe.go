@@ -61,11 +61,14 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 		o.Others = all
 	}
 	m.recordServerChanges(before.Server, o.Server)
+	limited := m.Limiter.State()
 	if found {
 		m.readings = m.readings.add(reading{at: a.after, wal: own.CurrentWALLSN,
-			confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
+			confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages,
+			limited: limited})
 	}
 	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
+	o.Pace = m.readings.pace(limited)
 	o.Limit.Checkpoint = m.lastCheckpoint(a, o.Clock)
 	o.Slot = own
 	o.Forecast = forecast(o)

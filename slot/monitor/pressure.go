@@ -69,9 +69,13 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 		add(pressure{wal, still, false, "nothing has been confirmed for " + span(still)})
 	}
 	if d.LagGrowing >= fallsBehindFor {
-		add(pressure{d.LagGrowth, float64(d.LagGrowing), false,
-			fmt.Sprintf("the reader has fallen behind by %s/s for %s", slot.Size(d.LagGrowth),
-				span(float64(d.LagGrowing)))})
+		text := fmt.Sprintf("the reader has fallen behind by %s/s for %s", slot.Size(d.LagGrowth),
+			span(float64(d.LagGrowing)))
+		if o.Pace.limits() {
+			text += ", since " + o.Pace.String()
+		}
+		// A limit lasts until a person raises it.
+		add(pressure{d.LagGrowth, float64(d.LagGrowing), o.Pace.limits(), text})
 	}
 	if still := float64(d.RestartStill); still >= RestartStep {
 		add(pressure{wal, still, false, "restart_lsn has not moved for " + span(still)})

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/ratelimit"
 )
 
 // shortestSpan is the shortest time over which a rate is computed.
@@ -15,6 +17,7 @@ type reading struct {
 	at                      time.Time
 	wal, confirmed, restart pglogrepl.LSN // zero: not known
 	pages                   *int64        // see changedPages
+	limited                 ratelimit.State
 }
 
 // readings are those of the last hour, the oldest first.

@@ -38,6 +38,7 @@ function doing(p) {
     el('span', {}, many(p.published, 'message') + ' published'),
     el('span', {}, many(p.sessions, 'session')),
     at !== undefined && now() - at > OLD && el('span', {}, `positions of ${clockTime(at)}: the server was not queried since`),
+    p.rate?.limiting && el('span', {}, `held back by ${p.rate.limiting}: ${p.rate.limit}`),
     oldest !== undefined && el('span', {}, 'oldest not acknowledged: ', ago(oldest, ''), ' old'),
   ];
 }
