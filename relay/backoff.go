@@ -50,7 +50,7 @@ func (b *backoff) next(reason string, progress bool) (delay, least time.Duration
 	if databaseAway[reason] {
 		ceiling = min(ceiling, max(databaseDelay, b.min))
 	}
-	delay = b.min/2 + jitter(ceiling-b.min/2)
+	delay = b.draw(ceiling)
 	least = min(delay, max(minDelay, b.min/2))
 	if reason == reasonServerStopping {
 		delay += stoppingDelay
@@ -65,8 +65,12 @@ func (b *backoff) freed(waited time.Duration) time.Duration {
 		b.failures = 0
 		return 0
 	}
-	ceiling := b.ceiling()
-	return ceiling/2 + jitter(ceiling/2)
+	return b.draw(b.ceiling())
+}
+
+// draw draws a delay: full jitter, but never so short that sessions spin (decision 24).
+func (b *backoff) draw(ceiling time.Duration) time.Duration {
+	return b.min/2 + jitter(ceiling-b.min/2)
 }
 
 // ceiling returns the ceiling of the next delay, and doubles it.

@@ -98,6 +98,26 @@ func TestBackoff_LooksForADatabaseThatIsAway(t *testing.T) {
 	}
 }
 
+// Full jitter: the delays of relays that failed together lie anywhere below the ceiling, down to half of relay.backoff_min.
+func TestBackoff_SpreadsItsDelays(t *testing.T) {
+	for name, draw := range map[string]func(b *backoff) time.Duration{
+		"next":  func(b *backoff) time.Duration { delay, _ := b.next("other", false); return delay },
+		"freed": func(b *backoff) time.Duration { return b.freed(0) },
+	} {
+		var quarters [4]int
+		for range 4000 {
+			b := backoff{min: 100 * time.Millisecond, max: 10 * time.Second, failures: 40}
+			delay := draw(&b)
+			require.GreaterOrEqual(t, delay, 50*time.Millisecond, name)
+			require.LessOrEqual(t, delay, 10*time.Second, name)
+			quarters[min(3, delay/(2500*time.Millisecond))]++
+		}
+		for _, n := range quarters {
+			require.InDelta(t, 1000, n, 200, name)
+		}
+	}
+}
+
 func TestBackoff_AStandbyLooksOften(t *testing.T) {
 	b := backoff{min: time.Second, max: time.Minute, failures: 40}
 	delay, _ := b.next(reasonSlotInUse, false)
