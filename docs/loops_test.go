@@ -51,6 +51,7 @@ var waits = map[string]string{
 	"internal/postgres.Poll":                            "the interval of its callers: 20 ms, and 2 s (slot/partition), 10 s (slot) or 15 s (slot/monitor) in all; 50 ms and 5 s in all (slot.AwaitRelease); 200 ms for a slot, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",
 	"internal/postgres.answering":                       "one turn for each host, and one when the look ends",
 	"internal/ratelimit.Limiter.Wait":                   "20 ms, or 1 s while the delay lasts (TestLimiter_WaitsAtLeastForABatch)",
+	"internal/ratelimit.Pacer.Publish":                  "one turn for each part of a list",
 	"internal/status.Pause":                             "a ticker of 100 ms or more",
 	"relay.Relay.Run":                                   "one turn for each pause that somebody asks for",
 	"relay.Relay.keepGauges":                            "a ticker of 1 s",

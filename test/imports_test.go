@@ -86,7 +86,7 @@ var allowed = map[string][]string{
 		"sink",
 	},
 	"internal/ratelimit":  {"internal/units", "sink"},
-	"internal/deadletter": {"replication", "router", "sink"},
+	"internal/deadletter": {"internal/ratelimit", "replication", "router", "sink"},
 	"slot":                {"internal/postgres", "replication"},
 	"router":              {"replication", "router/connect", "router/javaregex", "sink"},
 	"replication":         {"internal/postgres"},
@@ -120,7 +120,8 @@ var allowed = map[string][]string{
 	},
 	"slot/partition": {"internal/postgres", "replication", "slot"},
 	"internal/backfill": {
-		"internal/postgres", "replication", "router", "sink", "slot", "slot/partition",
+		"internal/postgres", "internal/ratelimit", "replication", "router", "sink", "slot",
+		"slot/partition",
 	},
 	"sink/kafka/topicreader": {"sink", "sink/kafka"},
 	"sink/kafka/producer":    {"sink", "sink/kafka", "sink/kafka/topicreader"},

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
@@ -26,6 +27,7 @@ type Copy struct {
 
 	published *fingerprints              // messages in the topics, if resumed
 	parks     func(m *sink.Message) bool // of Target.Parks
+	pacer     ratelimit.Pacer            // lifted at a stop
 	progress  progress
 }
 
@@ -68,6 +70,7 @@ func (c *Copy) Close() {
 // later Copy resumes. When ctx ends it returns at once. If it returns nil and stop has not ended,
 // the slot may be streamed. Errors are those of the stream, the router or the sink.
 func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) error {
+	c.pacer = ratelimit.Pacer{Limiter: c.Limiter, Lifted: stop.Done()}
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(stop, func() { cancel(errStopped) })()

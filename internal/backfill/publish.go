@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -41,7 +42,7 @@ func (c *Copy) publish(ctx context.Context, to *sink.SyncPublisher, ch chunk) er
 	if err := c.saveEnds(ctx, slices.Sorted(maps.Keys(topics))); err != nil {
 		return err
 	}
-	if err := to.Publish(ctx, ch.messages); err != nil {
+	if err := c.pacer.Publish(ctx, ch.messages, to.Publish); err != nil {
 		return err
 	}
 	ends, err := c.store.Ends(ctx, slices.Sorted(maps.Keys(topics)))
@@ -83,6 +84,7 @@ func (c *Copy) delivered(m *sink.Message) {
 type publisher struct {
 	*sink.SyncPublisher
 	limits    Limits
+	pacer     ratelimit.Pacer
 	chunk     chunk
 	published int64
 }
@@ -97,7 +99,7 @@ func (p *publisher) add(ctx context.Context, m *sink.Message) error {
 
 // flush publishes the chunk, and returns when all messages are acknowledged.
 func (p *publisher) flush(ctx context.Context) error {
-	if err := p.Publish(ctx, p.chunk.messages); err != nil {
+	if err := p.pacer.Publish(ctx, p.chunk.messages, p.Publish); err != nil {
 		return err
 	}
 	p.published += int64(len(p.chunk.messages))

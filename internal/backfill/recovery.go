@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
@@ -223,7 +224,8 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 		return nil, err
 	}
 	defer w.Close()
-	p := &publisher{SyncPublisher: w, limits: r.Limits}
+	p := &publisher{SyncPublisher: w, limits: r.Limits,
+		pacer: ratelimit.Pacer{Limiter: r.Limiter}}
 	r.publishing = true
 	if err := r.pass(ctx, p); err != nil {
 		return nil, err

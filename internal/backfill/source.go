@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -26,7 +27,9 @@ type Parts struct {
 	// Keys returns the columns of a table by which it may be sorted.
 	Keys   func(table string) KeyColumns
 	Limits Limits
-	Log    zerolog.Logger
+	// Limiter limits the rate of messages. May be nil.
+	Limiter *ratelimit.Limiter
+	Log     zerolog.Logger
 }
 
 // source reads the rows of the tables from before a boundary, and not those that the slot sends.

@@ -103,7 +103,7 @@ func (r *resolution) run(x *letters, ids []string) error {
 	if r.redrives {
 		again := daemon.NewRerouter(x.environment(), x.cfg, redriver.Log)
 		defer again.Close()
-		redriver.Route, redriver.Row = again.Route, again.Row
+		redriver.Route, redriver.Row, redriver.Limiter = again.Route, again.Row, again.Limiter()
 		return x.redriven(redriver.Redrive(x.ctx, x.index, chosen))
 	}
 	done, err := redriver.Discard(x.ctx, chosen)

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -92,6 +93,9 @@ func (r *Rerouter) Close() {
 		postgres.Close(r.conn)
 	}
 }
+
+// Limiter has the limits of the configuration. They are those of this process alone.
+func (r *Rerouter) Limiter() *ratelimit.Limiter { return r.pipeline.limiter }
 
 func (r *Rerouter) open(ctx context.Context) (err error) {
 	if r.conn == nil {

@@ -31,9 +31,10 @@ func (p *Pipeline) backfillParts(component string) backfill.Parts {
 	cfg := p.Config
 	return backfill.Parts{
 		Postgres: cfg.Postgres, Need: cfg.Requirements(), Replication: cfg.Replication,
-		Keys:   cfg.KeyColumns,
-		Limits: backfill.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
-		Log:    p.Component(component),
+		Keys:    cfg.KeyColumns,
+		Limits:  backfill.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
+		Limiter: p.limiter,
+		Log:     p.Component(component),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -32,7 +33,9 @@ type Redriver struct {
 	Changed bool
 	// Wait bounds how long to wait for the relay to write that a key is unparked.
 	Wait time.Duration
-	Log  zerolog.Logger
+	// Limiter limits the rate of messages. May be nil.
+	Limiter *ratelimit.Limiter
+	Log     zerolog.Logger
 }
 
 // Outcome is the result of a redrive.
@@ -65,7 +68,7 @@ const (
 // ones; if they are all, it also redrives new ones until the relay unparks the key. Errors are
 // those of the Store; dead letters that were published before one stay published.
 func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Outcome, error) {
-	run := redrive{Redriver: r, x: x}
+	run := redrive{Redriver: r, x: x, pacer: ratelimit.Pacer{Limiter: r.Limiter}}
 	var single []*Entry
 	var keys []Address
 	for _, e := range letters {
@@ -90,8 +93,9 @@ var ErrNotFirst = errors.New("an earlier dead letter of its parked key is open")
 // redrive is one call of Redrive.
 type redrive struct {
 	*Redriver
-	x   *Index
-	out Outcome
+	x     *Index
+	pacer ratelimit.Pacer
+	out   Outcome
 }
 
 // redriveKey redrives the chosen dead letters of a parked key, up to the first that is not chosen.
@@ -124,10 +128,10 @@ func (r *redrive) redriveNew(ctx context.Context, key Address) error {
 		switch {
 		case len(open) > 0:
 			round++
-			deadline = time.Now().Add(r.Wait)
 			if done, err := r.publishAll(ctx, open, true, true); err != nil || !done {
 				return err
 			}
+			deadline = time.Now().Add(r.Wait)
 		case r.x.unparked[key] > before:
 			r.out.Unparked = append(r.out.Unparked, key)
 			return nil
@@ -255,7 +259,9 @@ func (r *redrive) publish(ctx context.Context, letters []*Entry, ms []*sink.Mess
 	for i := range ms {
 		ms[i].Origin = sink.Origin{Index: uint32(i) + 1} //nolint:gosec // at most chunk
 	}
-	err := r.resolve(ctx, letters, ms, Redriven, hold)
+	err := r.pacer.PublishAll(ctx, ms, func() error {
+		return r.resolve(ctx, letters, ms, Redriven, hold)
+	})
 	if failed, ok := errors.AsType[*sink.MessageError](err); ok && failed.Origin.Index > 0 {
 		e := letters[failed.Origin.Index-1]
 		failed.Origin = sink.Origin{Relation: e.Relation, EventID: e.EventID, LSN: e.position.lsn,

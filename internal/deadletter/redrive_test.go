@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
 )
@@ -351,4 +352,22 @@ func TestRedrive_PublishesWhatStandsBeforeTheFirstOfTwoRefusedLetters(t *testing
 	require.Len(t, out.Failed, 1)
 	require.ErrorIs(t, out.Failed[0].Err, sink.ErrInvalidRecord)
 	require.Equal(t, 2, out.Failed[0].Behind)
+}
+
+func TestRedrive_CountsForTheRate(t *testing.T) {
+	c := newCluster()
+	k := openTracker(t, c, 0)
+	defer k.Close()
+	ev, m := message("k", 1, position{100, 2})
+	letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter, Err: errors.New("no")})
+	require.NoError(t, err)
+	require.NoError(t, c.append([]*sink.Message{letter}))
+	r := redriver(c, 0)
+	r.Limiter = ratelimit.New(ratelimit.Rate{Rows: 1}, nil, metrics.New(prometheus.NewRegistry(), "s"))
+	x, err := Read(t.Context(), r.Store)
+	require.NoError(t, err)
+	out, err := r.Redrive(t.Context(), x, x.List(Filter{}))
+	require.NoError(t, err)
+	require.Len(t, out.Redriven, 1)
+	require.EqualValues(t, 1, r.Limiter.State().Messages)
 }

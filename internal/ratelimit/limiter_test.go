@@ -135,7 +135,7 @@ func TestLimiter_SaysThatItLives(t *testing.T) {
 	})
 }
 
-func TestLimiter_PublishesInPartsAndAtOnceWhenLifted(t *testing.T) {
+func TestPacer_PublishesInPartsAndAtOnceWhenLifted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := make([]*sink.Message, 1000)
 		for i := range ms {
@@ -145,27 +145,46 @@ func TestLimiter_PublishesInPartsAndAtOnceWhenLifted(t *testing.T) {
 		parts := 0
 		take := func(_ context.Context, part []*sink.Message) error { got = append(got, part...); parts++; return nil }
 		began := time.Now()
-		l := newLimiter(Rate{Rows: 100})
-		require.NoError(t, l.Publish(t.Context(), nil, ms, take))
+		p := Pacer{Limiter: newLimiter(Rate{Rows: 100})}
+		require.NoError(t, p.Publish(t.Context(), ms[:600], take))
+		require.NoError(t, p.Publish(t.Context(), ms[600:], take))
 		require.Equal(t, ms, got)
 		require.InDelta(t, 10, time.Since(began).Seconds(), 0.2)
 		require.Greater(t, parts, 100)
 
 		got, parts, began = nil, 0, time.Now()
 		lifted := make(chan struct{})
+		p.Lifted = lifted
 		close(lifted)
-		require.NoError(t, l.Publish(t.Context(), lifted, ms, take))
+		require.NoError(t, p.Publish(t.Context(), ms, take))
 		require.Equal(t, ms, got)
 		require.Equal(t, 1, parts)
 		require.Zero(t, time.Since(began))
 
 		got, parts = nil, 0
-		require.NoError(t, (*Limiter)(nil).Publish(t.Context(), nil, ms, take))
+		require.NoError(t, (&Pacer{}).Publish(t.Context(), ms, take))
 		require.Equal(t, ms, got)
 		require.Equal(t, 1, parts)
 
 		fails := errors.New("refused")
-		require.ErrorIs(t, l.Publish(t.Context(), nil, ms, func(context.Context, []*sink.Message) error { return fails }), fails)
+		require.ErrorIs(t, p.Publish(t.Context(), ms, func(context.Context, []*sink.Message) error { return fails }), fails)
+	})
+}
+
+// What is all or nothing is published at once, and what comes next waits for it; nothing waits behind the last.
+func TestPacer_PublishesAllAndWaitsBeforeTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := Pacer{Limiter: newLimiter(Rate{Rows: 10})}
+		ms := []*sink.Message{message("a", 1), message("a", 1), message("a", 1), message("a", 1)}
+		began, calls := time.Now(), []time.Duration{}
+		for range 3 {
+			require.NoError(t, p.PublishAll(t.Context(), ms, func() error { calls = append(calls, time.Since(began)); return nil }))
+		}
+		require.Equal(t, []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond}, calls)
+		require.Equal(t, 700*time.Millisecond, time.Since(began))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, p.PublishAll(ctx, ms, func() error { t.Error("published"); return nil }), context.Canceled)
 	})
 }
 

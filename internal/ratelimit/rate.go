@@ -2,6 +2,7 @@
 //
 //	rate.go    Rate and TopicRate: the values of relay.max_rate and [[relay.rate]]
 //	limiter.go Limiter: counts messages, and waits for the limits
+//	pacer.go   Pacer: publishes lists of messages
 //	state.go   what a Limiter reports
 package ratelimit
 

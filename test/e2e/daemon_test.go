@@ -250,6 +250,36 @@ func TestReload_TakesWhatMayChange(t *testing.T) {
 	o.relay.Stop(t)
 }
 
+func TestReload_ChangesThePace(t *testing.T) {
+	t.Parallel()
+	o := operate(t, "no_data", "", 0)
+	o.phase(t, "streaming")
+	limiting := func(limit string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			var status struct {
+				Verdict struct{ Reason string }
+				Relay   struct {
+					Rate struct{ Limiting string }
+				}
+			}
+			_, err := getJSON(o.relay.url+"/status", &status)
+			return err == nil && status.Relay.Rate.Limiting == limit && strings.Contains(status.Verdict.Reason, limit)
+		}, parts.Patience, 50*time.Millisecond)
+	}
+	o.mode("no_data", "[relay]\nmax_rate = \"1 rows/s\"\n")
+	require.NoError(t, o.relay.Signal(syscall.SIGHUP))
+	require.Equal(t, []any{`relay.max_rate = "1 rows/s"`}, o.relay.AwaitLog(t, "configuration reloaded")["changed"])
+	o.fill(1000)
+	limiting("relay.max_rate")
+	o.mode("no_data", "")
+	require.NoError(t, o.relay.Signal(syscall.SIGHUP)) // 1,000 rows would take longer than the test
+	o.requireExact(o.relay, 1001)
+	limiting("")
+	require.Equal(t, 1, o.relay.state(t).Sessions, "no session ends for it")
+	o.relay.Stop(t)
+}
+
 func TestSIGUSR1_DumpsTheState(t *testing.T) {
 	t.Parallel()
 	o := operate(t, "no_data", "", 0, map[string]string{"POSTRIDER_LOG_LEVEL": "info"})
