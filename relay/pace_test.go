@@ -130,7 +130,7 @@ func TestPace_AWaitIsProgressAndNoSilenceOfTheBroker(t *testing.T) {
 	t.Parallel()
 	x := newSetup(t)
 	limiter := x.limit(slow)
-	x.slowly(1, 2)
+	x.exec(`INSERT INTO outbox SELECT n, 'Order', 'key', 'event ' || n || repeat(' ', 60 << 10) FROM generate_series(1, 2) n`) // in one batch
 	r := x.run()
 	r.waiting(1)
 	began := time.Now()

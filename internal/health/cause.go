@@ -198,7 +198,10 @@ func (f *facts) limited() cause {
 // caughtUp returns when the backlog is published while a limit holds rows back, as a clause.
 func (f *facts) caughtUp() string {
 	e := f.Observation.Forecast.CatchUp
-	if e.Seconds != nil {
+	switch {
+	case e.Seconds != nil && *e.Seconds == 0:
+		return "caught up"
+	case e.Seconds != nil:
 		return "caught up in about " + Duration(seconds64(*e.Seconds))
 	}
 	return cmp.Or(e.Assumption, "when it is caught up is not known yet")

@@ -61,6 +61,10 @@ func findOrNil(v Verdict, name string) *Condition {
 func TestJudge_SaysThatTheLimitSetsThePace(t *testing.T) {
 	v := Judge(input(limited))
 	require.Equal(t, Verdict{State: OK, Reason: "streaming for 1h12m, at relay.max_rate, which is 500 rows/s; caught up in about 1h0m"}, v)
+	v = Judge(input(limited, func(in *Input) { in.Observation.Forecast.CatchUp.Seconds = new(0.0) }))
+	require.Contains(t, v.Reason, "500 rows/s; caught up")
+	v = Judge(input(limited, func(in *Input) { in.Observation.Forecast.CatchUp = monitor.Estimate{} }))
+	require.Contains(t, v.Reason, "when it is caught up is not known yet")
 	v = Judge(input(limited, func(in *Input) { in.Relay.Rate.Limiting = "" }))
 	require.Equal(t, "streaming for 1h12m", v.Reason)
 }

@@ -165,6 +165,7 @@ func judgeLag(f *facts) Condition {
 		why = f.silence()
 	case f.Relay.Rate.Limiting != "":
 		why = f.limited()
+		why.because += "; " + f.caughtUp()
 		c.Next = why.fix
 	}
 	if why.name != unknownCause {
