@@ -242,3 +242,19 @@ func TestPoison_HaltsForOneCauseBesideLettersForOthers(t *testing.T) {
 	require.Equal(t, deadletter.NotRoutable, halt.Cause)
 	require.Equal(t, []string{"a1", "too_large"}, x.payloads())
 }
+
+// The window has room for one message, so a row is routed before the row of its key is refused and parks it.
+func TestPoison_ARowThatWaitsForRoomFollowsItsParkedKey(t *testing.T) {
+	x := newSetup(t)
+	x.cfg.InFlightMessages = 1
+	x.policies(deadletter.DeadLetterKey)
+	x.broker.Refuse(about("poison", sink.ErrTooLarge), nil)
+	const pairs = 200 // many come in one read
+	x.exec(fmt.Sprintf(`INSERT INTO outbox SELECT 1, 'Order', 'b' || n, payload
+		FROM generate_series(1, %d) n, (VALUES (1, 'poison'), (2, 'next')) v(i, payload) ORDER BY n, i`, pairs))
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 2*pairs))
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, slices.Repeat([]string{"too_large", "parked next"}, pairs), x.payloads(), "a row precedes the dead letter of its key")
+}

@@ -28,6 +28,11 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 	s.txMessages++
 	s.out = append(s.out, m)
 	s.published.add(m.Origin.LSN)
+	if s.deadLetters != nil { // a publish since follow may have parked the key
+		if err := s.followUp(s.out[len(s.out)-1:]); err != nil {
+			return err
+		}
+	}
 	if s.limiter.On() {
 		return s.pace(ctx, m)
 	}
