@@ -29,16 +29,19 @@ func TestScripts_RunNobodyElsesCode(t *testing.T) {
 			do(super, "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory; CREATE SEQUENCE calls; GRANT ALL ON calls TO PUBLIC")
 			mallory := connect("mallory")
 			for signature, result := range map[string][2]string{
-				"gen_random_uuid()":     {"uuid", "NULL::uuid"},
-				"now()":                 {"timestamptz", "pg_catalog.now()"},
-				"format(text, name)":    {"text", "'SELECT 1'"},
-				"to_char(date, text)":   {"text", "'_20000101'"},
-				"right(name, int)":      {"text", "'20000101'"},
-				"like_name(name, text)": {"boolean", "true"},
-				"glue(name, text)":      {"text", "$1::text"},
-				"same(oid, regclass)":   {"boolean", "true"},
-				"outbox_maintain()":     {"void", "NULL::void"},
-				"outbox_maintain(int)":  {"void", "NULL::void"},
+				"gen_random_uuid()":                         {"uuid", "NULL::uuid"},
+				"now()":                                     {"timestamptz", "pg_catalog.now()"},
+				"format(text, name)":                        {"text", "'SELECT 1'"},
+				"to_char(date, text)":                       {"text", "'_20000101'"},
+				"right(name, int)":                          {"text", "'20000101'"},
+				"like_name(name, text)":                     {"boolean", "true"},
+				"glue(name, text)":                          {"text", "$1::text"},
+				"same(oid, regclass)":                       {"boolean", "true"},
+				"days(date, date)":                          {"integer", "0"},
+				"octet_length(text)":                        {"integer", "1"},
+				"inbox_mark(varchar, varchar, timestamptz)": {"boolean", "true"},
+				"outbox_maintain()":                         {"void", "NULL::void"},
+				"outbox_maintain(int)":                      {"void", "NULL::void"},
 			} {
 				do(mallory, fmt.Sprintf(`CREATE FUNCTION public.%s RETURNS %s LANGUAGE plpgsql AS
 					$f$ BEGIN PERFORM pg_catalog.nextval('public.calls'); %s; END $f$`,
@@ -46,7 +49,8 @@ func TestScripts_RunNobodyElsesCode(t *testing.T) {
 			}
 			do(mallory, `CREATE OPERATOR public.~ (LEFTARG = name, RIGHTARG = text, FUNCTION = public.like_name);
 				CREATE OPERATOR public.|| (LEFTARG = name, RIGHTARG = text, FUNCTION = public.glue);
-				CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same)`)
+				CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same);
+				CREATE OPERATOR public.- (LEFTARG = date, RIGHTARG = date, FUNCTION = public.days)`)
 
 			for i, path := range []string{`"$user", public`, "public, pg_catalog"} {
 				do(super, "SET search_path = "+path)
@@ -61,6 +65,12 @@ func TestScripts_RunNobodyElsesCode(t *testing.T) {
 				}
 				do(super, sql.Role())
 				do(super, "SELECT public.partitioned_maintain(7, interval '7 days')")
+				for _, window := range []int{7, 14} {
+					script, err := sql.Inbox("public", "inbox", window)
+					require.NoError(t, err)
+					do(super, script)
+				}
+				do(super, "SELECT public.inbox_maintain(), public.inbox_mark('billing'::pg_catalog.text, 'e1'::pg_catalog.text, NULL::pg_catalog.timestamptz)")
 				var now string
 				require.NoError(t, super.QueryRow(t.Context(), "SHOW search_path").Scan(&now))
 				require.Equal(t, path, now)
@@ -96,5 +106,33 @@ func TestOutbox_PartitionsOfAnothersTableAreRefused(t *testing.T) {
 		_, err = super.Exec(t.Context(), script)
 		require.ErrorContains(t, err, "belongs to another role", table)
 		_, _ = super.Exec(t.Context(), "ROLLBACK")
+	}
+}
+
+// What a superuser replaces keeps its owner, who could then replace what consumers call.
+func TestInbox_IsNotMixedWithWhatBelongsToAnotherRole(t *testing.T) {
+	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "14"})
+	connect := func(role string) *pgx.Conn {
+		return parts.Connect(t, fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable", role, pg.Port()))
+	}
+	super := connect("postgres")
+	_, err := super.Exec(t.Context(), "CREATE ROLE mallory LOGIN")
+	require.NoError(t, err)
+	mallory := connect("mallory")
+	script, err := sql.Inbox("public", "inbox", 7)
+	require.NoError(t, err)
+	for _, object := range [][2]string{
+		{"TABLE public.inbox", " (period date) PARTITION BY LIST (period)"},
+		{"FUNCTION public.inbox_window()", " RETURNS integer LANGUAGE plpgsql AS 'BEGIN RAISE ''called''; END'"},
+		{"FUNCTION public.inbox_maintain()", " RETURNS void LANGUAGE sql AS 'SELECT'"},
+		{"FUNCTION public.inbox_mark(text, text, timestamptz)", " RETURNS boolean LANGUAGE sql AS 'SELECT true'"},
+	} {
+		_, err = mallory.Exec(t.Context(), "CREATE "+object[0]+object[1])
+		require.NoError(t, err)
+		_, err = super.Exec(t.Context(), script)
+		require.ErrorContains(t, err, "belongs to another role", object[0])
+		_, _ = super.Exec(t.Context(), "ROLLBACK")
+		_, err = mallory.Exec(t.Context(), "DROP "+object[0])
+		require.NoError(t, err)
 	}
 }

@@ -21,6 +21,9 @@ var outboxDebezium string
 //go:embed outbox_emit.sql
 var outboxEmit string
 
+//go:embed inbox.sql
+var inbox string
+
 //go:embed role.sql
 var role string
 
@@ -43,8 +46,7 @@ func Role() string { return role }
 // Publication is publication.sql. For other names see slot.CreatePublicationSQL.
 func Publication() string { return publication }
 
-// The table, and what is named after it, as the files have them.
-var ownName = regexp.MustCompile(`\bpublic\.(outbox\w*)`)
+var inboxWindow = regexp.MustCompile(`AS 'SELECT \d+'`)
 
 // A name is put between quotes, in SQL and in literals inside of it. These could end those.
 var unsafeName = regexp.MustCompile(`['"$\\.\x00-\x1f]`)
@@ -61,30 +63,40 @@ func Outbox(preset, schema, table string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("unknown preset %q: %s", preset, strings.Join(Presets(), ", "))
 	}
-	return render(script, schema, table)
+	return rename(script, "outbox", schema, table)
 }
 
 // Emit returns outbox_emit.sql for a table of the preset plain or partitioned. The function stands
 // in the schema of the table and is named after it: outbox_emit for outbox.
-func Emit(schema, table string) (string, error) { return render(outboxEmit, schema, table) }
+func Emit(schema, table string) (string, error) {
+	return rename(outboxEmit, "outbox", schema, table)
+}
 
-// render puts the name of a table in the place of public.outbox.
-func render(script, schema, table string) (string, error) {
+// Inbox returns inbox.sql for a table of another name, or another window in days: for how long the
+// inbox recognises a duplicate. Run in a database that has this inbox, it changes the window.
+func Inbox(schema, table string, window int) (string, error) {
+	if window < 1 {
+		return "", fmt.Errorf("the window of an inbox is at least one day, not %d", window)
+	}
+	return rename(inboxWindow.ReplaceAllString(inbox, fmt.Sprintf("AS 'SELECT %d'", window)),
+		"inbox", schema, table)
+}
+
+// rename puts another table in the place of public.own, and names what is named after it so.
+func rename(script, own, schema, table string) (string, error) {
 	for _, name := range []string{schema, table} {
 		if name == "" || unsafeName.MatchString(name) {
-			return "", fmt.Errorf("%q cannot be the name of an outbox table: no quotes, dots, dollar "+
-				"signs or backslashes", schema+"."+table)
+			return "", fmt.Errorf("%q cannot be the name of an %s table: no quotes, dots, dollar "+
+				"signs or backslashes", schema+"."+table, own)
 		}
 	}
 	if len(table)+longestSuffix > 63 {
-		return "", fmt.Errorf("%q is too long for the name of an outbox table: at most %d bytes", table,
-			63-longestSuffix)
+		return "", fmt.Errorf("%q is too long for the name of an %s table: at most %d bytes", table,
+			own, 63-longestSuffix)
 	}
-	if schema == "public" && table == "outbox" {
+	if schema == "public" && table == own {
 		return script, nil
 	}
-	return ownName.ReplaceAllStringFunc(script, func(name string) string {
-		suffix := strings.TrimPrefix(name, "public.outbox")
-		return `"` + schema + `"."` + table + suffix + `"`
-	}), nil
+	return regexp.MustCompile(`\bpublic\.`+own+`(\w*)`).
+		ReplaceAllString(script, `"`+schema+`"."`+table+`$1"`), nil
 }
