@@ -1,0 +1,60 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNoID is of a record that does not have the id of its event in a header.
+var ErrNoID = errors.New("the record has no id")
+
+// Record is what the inbox needs of the record of a topic, with whichever client it was read.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Time      time.Time
+	// Header returns the value of the first header of a name, and whether there is one.
+	Header func(name string) (value []byte, found bool)
+}
+
+// ProcessRecord is Process for the event of a record. Errors name its topic, partition and
+// offset. The offset may be committed once ProcessRecord has returned without an error, and not
+// before.
+func (c *Consumer[T]) ProcessRecord(ctx context.Context, record Record,
+	handler func(ctx context.Context, tx T) error) (done bool, err error) {
+	event, err := c.event(record)
+	if err == nil {
+		done, err = c.Process(ctx, event, handler)
+	}
+	if err != nil {
+		return false, fmt.Errorf("process %s, partition %d, offset %d: %w", record.Topic,
+			record.Partition, record.Offset, err)
+	}
+	return done, nil
+}
+
+func (c *Consumer[T]) event(record Record) (Event, error) {
+	event := Event{Time: record.Time}
+	if c.AnyAge {
+		event.Time = time.Time{}
+	}
+	names := []string{c.IDHeader}
+	if c.IDHeader == "" {
+		names = []string{"id", "ce_id"} // of the relay, and of CloudEvents
+	}
+	for _, name := range names {
+		if value, found := record.Header(name); found {
+			event.ID = string(value)
+			return event, nil
+		}
+	}
+	if !c.PositionIDs {
+		return Event{}, fmt.Errorf("%w in header %q: set IDHeader to the header that has it, or "+
+			"PositionIDs for records without one", ErrNoID, names[0])
+	}
+	event.ID = fmt.Sprintf("%s-%d-%d", record.Topic, record.Partition, record.Offset)
+	return event, nil
+}
