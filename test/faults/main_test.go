@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if settings := os.Getenv(asConsumer); settings != "" {
+		fmt.Fprintln(os.Stderr, consume(settings))
+		os.Exit(1)
+	}
 	flag.Parse()
 	if *seed == 0 {
 		*seed = 1 + rand.Uint64N(1<<32)
