@@ -27,6 +27,11 @@ type Consumer[T any] struct {
 	// as the id. Only a repeated delivery of the same record is then recognised as a duplicate, and
 	// not an event that the topic has twice. Otherwise such a record is an error.
 	PositionIDs bool
+	// NumericIDs takes ids that are numbers, which are refused otherwise: two tables have the same
+	// ones, and so has a table whose sequence was restarted. An event with the id of another would
+	// be taken for its duplicate, and be lost. Set it if all records are of one table whose ids
+	// never begin again.
+	NumericIDs bool
 	// AnyAge leaves the time of records out: a record that is older than the window and has no mark
 	// is processed, and not refused with ErrOutsideWindow. It is for a consumer that reads old
 	// records for the first time. If it has processed them before, it processes them twice.

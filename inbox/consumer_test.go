@@ -125,10 +125,11 @@ func TestConsumer_TakesTheIDOfARecord(t *testing.T) {
 		record   inbox.Record
 		id       string
 	}{
-		{inbox.Consumer[pgx.Tx]{}, record("x", "1", "id", "2", "ce_id", "3"), "2"},
-		{inbox.Consumer[pgx.Tx]{}, record("ce_id", "3"), "3"},
-		{inbox.Consumer[pgx.Tx]{IDHeader: "event-id"}, record("id", "2", "event-id", "4"), "4"},
-		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record("id", "2"), "2"},
+		{inbox.Consumer[pgx.Tx]{}, record("x", "e1", "id", "e2", "ce_id", "e3"), "e2"},
+		{inbox.Consumer[pgx.Tx]{}, record("ce_id", "e3"), "e3"},
+		{inbox.Consumer[pgx.Tx]{IDHeader: "event-id"}, record("id", "e2", "event-id", "e4"), "e4"},
+		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record("id", "e2"), "e2"},
+		{inbox.Consumer[pgx.Tx]{NumericIDs: true}, record("id", "2"), "2"},
 		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record(), "orders-3-17"},
 	} {
 		test.consumer.Name, test.consumer.Begin = t.Name(), pool.Begin
@@ -145,9 +146,10 @@ func TestConsumer_TakesTheIDOfARecord(t *testing.T) {
 		record   inbox.Record
 		message  string
 	}{
-		{inbox.Consumer[pgx.Tx]{}, record("ID", "2"), `process orders, partition 3, offset 17: the record has no id in header "id": set IDHeader to the header that has it, or PositionIDs`},
-		{inbox.Consumer[pgx.Tx]{IDHeader: "event-id"}, record("id", "2"), `no id in header "event-id"`},
+		{inbox.Consumer[pgx.Tx]{}, record("ID", "e2"), `process orders, partition 3, offset 17: the record has no id in header "id": set IDHeader to the header that has it, or PositionIDs`},
+		{inbox.Consumer[pgx.Tx]{IDHeader: "event-id"}, record("id", "e2"), `no id in header "event-id"`},
 		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record("id", ""), "the id of an event is empty"},
+		{inbox.Consumer[pgx.Tx]{}, record("id", "17"), `id "17": the id is a number, which is unique in one table only, and until its sequence is restarted: write UUIDs, or set NumericIDs if there is one table`},
 		{inbox.Consumer[pgx.Tx]{}, record("id", "\xfe"), "no text of UTF-8"},
 	} {
 		test.consumer.Name, test.consumer.Begin = t.Name(), pool.Begin

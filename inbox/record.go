@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
 // ErrNoID is of a record that does not have the id of its event in a header.
 var ErrNoID = errors.New("the record has no id")
+
+// ErrNumericID is of a record whose id other events can have, too. See Consumer.NumericIDs.
+var ErrNumericID = errors.New("the id is a number, which is unique in one table only, and until " +
+	"its sequence is restarted: write UUIDs, or set NumericIDs if there is one table")
 
 // Record is what the inbox needs of the record of a topic, with whichever client it was read.
 type Record struct {
@@ -48,6 +53,9 @@ func (c *Consumer[T]) event(record Record) (Event, error) {
 	for _, name := range names {
 		if value, found := record.Header(name); found {
 			event.ID = string(value)
+			if !c.NumericIDs && event.ID != "" && strings.Trim(event.ID, "0123456789") == "" {
+				return Event{}, fmt.Errorf("id %q: %w", event.ID, ErrNumericID)
+			}
 			return event, nil
 		}
 	}

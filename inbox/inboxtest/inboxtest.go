@@ -126,7 +126,7 @@ func onceWhileMembersComeAndGo(t *testing.T, run Run) {
 	var want []string
 	var records []*kgo.Record
 	for e := range events {
-		id := fmt.Sprintf("%04d", e)
+		id := fmt.Sprintf("e%04d", e)
 		want = append(want, id)
 		// again soon in its partition, as by a restart of the relay, and in others, where another
 		// member meets it at the same time
