@@ -102,6 +102,7 @@ var allowed = map[string][]string{
 	"internal/debezium": {
 		"internal/config", "internal/postgres", "internal/suggest", "internal/units", "replication",
 	},
+	"outbox":                  {},
 	"internal/build":          {},
 	"internal/history":        {},
 	"internal/memory":         {},

@@ -98,7 +98,7 @@ func newHostile(t *testing.T, version string) *hostile {
 		"CREATE TABLE postrider_demo.outbox (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb)")
 	h.do("GRANT USAGE ON SCHEMA postrider_bench, postrider_demo TO PUBLIC; GRANT ALL ON ALL TABLES IN SCHEMA postrider_bench, postrider_demo TO PUBLIC")
 	h.do("CREATE TABLE public.numbered (id int PRIMARY KEY, a text, n int, at timestamptz)")
-	h.do("GRANT SELECT ON ALL TABLES IN SCHEMA public TO victim")
+	h.do("GRANT SELECT ON ALL TABLES IN SCHEMA public TO victim; GRANT INSERT ON public.outbox TO victim")
 	return h
 }
 
