@@ -19,6 +19,7 @@ type columns struct {
 	aggregateID   string
 	partitionKey  string
 	names         []string // all but that of the payload, each once
+	members       []string // all that a logical message needs: the trace may be absent
 }
 
 func newColumns(cfg Config) (*columns, error) {
@@ -54,6 +55,9 @@ func newColumns(cfg Config) (*columns, error) {
 			c.names = append(c.names, name)
 		}
 	}
+	c.members = slices.DeleteFunc(slices.Clone(c.names), func(name string) bool {
+		return name == cfg.TracingField
+	})
 	c.names = c.names[1:]
 	return c, nil
 }
@@ -91,8 +95,8 @@ func (c *columns) placed(e Event) error {
 }
 
 // row returns the values of the columns, without the payload. A column without a value is absent.
-func (c *columns) row(ctx context.Context, e Event) (map[string]any, error) {
-	row := make(map[string]any, len(c.names))
+func (c *columns) row(ctx context.Context, e Event) (row, error) {
+	r := make(row, 0, len(c.names)+1) // one more for a payload
 	for _, text := range []struct {
 		field, column, value string
 		required             bool
@@ -109,30 +113,36 @@ func (c *columns) row(ctx context.Context, e Event) (map[string]any, error) {
 		switch {
 		case text.column == "":
 		case text.value != "":
-			row[text.column] = text.value
+			r.set(text.column, text.value)
 		case text.required:
 			return nil, fmt.Errorf("Event.%s is empty, and is needed for column %q: without it "+
 				"the event cannot be routed", text.field, text.column)
 		}
 	}
 	if c.cfg.FieldTimestamp != "" {
-		row[c.cfg.FieldTimestamp] = e.OccurredAt.Format(time.RFC3339Nano)
+		r.set(c.cfg.FieldTimestamp, e.OccurredAt.Format(time.RFC3339Nano))
 	}
 	if e.SchemaVersion != 0 && c.cfg.FieldSchemaVersion != "" {
-		row[c.cfg.FieldSchemaVersion] = e.SchemaVersion
+		r.set(c.cfg.FieldSchemaVersion, int64(e.SchemaVersion))
 	}
-	return row, errors.Join(c.addHeaders(ctx, row, e), c.addColumns(row, e))
+	if err := c.addHeaders(ctx, &r, e); err != nil {
+		return nil, err
+	}
+	return r, c.addColumns(&r, e)
 }
 
-func (c *columns) addHeaders(ctx context.Context, row map[string]any, e Event) error {
+func (c *columns) addHeaders(ctx context.Context, r *row, e Event) error {
 	trace := traceHeaders(ctx)
 	if c.cfg.TracingField != "" {
 		if len(trace) > 0 {
-			row[c.cfg.TracingField] = traceProperties(trace)
+			r.set(c.cfg.TracingField, traceProperties(trace))
 		}
 		trace = nil
 	}
 	if c.cfg.HeadersColumn == "" {
+		return nil
+	}
+	if len(trace)+len(e.Headers) == 0 {
 		return nil
 	}
 	headers := make(map[string]any, len(e.Headers)+len(trace))
@@ -149,13 +159,11 @@ func (c *columns) addHeaders(ctx context.Context, row map[string]any, e Event) e
 		}
 		headers[name] = v
 	}
-	if len(headers) > 0 {
-		row[c.cfg.HeadersColumn] = headers
-	}
+	r.set(c.cfg.HeadersColumn, headers)
 	return nil
 }
 
-func (c *columns) addColumns(row map[string]any, e Event) error {
+func (c *columns) addColumns(r *row, e Event) error {
 	for name, value := range e.Columns {
 		if !slices.Contains(c.cfg.Columns, name) {
 			return fmt.Errorf("Event.Columns has %q, which is not in Config.Columns (%s)", name,
@@ -165,7 +173,7 @@ func (c *columns) addColumns(row map[string]any, e Event) error {
 		if err != nil {
 			return err
 		}
-		row[name] = v
+		r.set(name, v)
 	}
 	return nil
 }
@@ -191,7 +199,7 @@ func columnValue(field string, value any) (any, error) {
 // message is the content of a logical message: the columns of a row as members, in the forms that
 // the router takes for them. Payload and headers are text, as it reads the columns of a table, and
 // the time is in milliseconds, which is the only one that a member can be.
-func (c *columns) message(e Event, row map[string]any, payload []byte) ([]byte, error) {
+func (c *columns) message(e Event, r row, payload []byte) ([]byte, error) {
 	if c.cfg.PayloadType == Bytea && payload != nil {
 		return nil, errors.New("a logical message is JSON and has no form for bytes: write a row, " +
 			"or set Config.PayloadType to JSONB or Text")
@@ -201,30 +209,31 @@ func (c *columns) message(e Event, row map[string]any, payload []byte) ([]byte, 
 			"Config.FieldID to the name that router.table.field.event.id has")
 	}
 	if payload != nil {
-		row[c.cfg.FieldPayload] = string(payload)
+		r.set(c.cfg.FieldPayload, string(payload))
 	}
 	if c.cfg.FieldTimestamp != "" {
-		row[c.cfg.FieldTimestamp] = e.OccurredAt.UnixMilli()
+		r.set(c.cfg.FieldTimestamp, e.OccurredAt.UnixMilli())
 	}
 	if c.cfg.HeadersColumn != "" {
-		headers, err := marshalJSON(row[c.cfg.HeadersColumn])
-		if err != nil {
-			return nil, err
+		headers := []byte("{}")
+		if given := r.get(c.cfg.HeadersColumn); given != nil {
+			var err error
+			if headers, err = marshalJSON(given); err != nil {
+				return nil, err
+			}
 		}
-		if row[c.cfg.HeadersColumn] = string(headers); string(headers) == "null" {
-			row[c.cfg.HeadersColumn] = "{}"
-		}
+		r.set(c.cfg.HeadersColumn, string(headers))
 	}
-	for _, name := range append([]string{c.cfg.FieldPayload}, c.names...) {
+	for _, name := range c.members {
 		switch {
-		case row[name] != nil || name == c.cfg.TracingField:
+		case r.get(name) != nil:
 		case c.cfg.MessageNulls:
-			row[name] = nil
+			r.set(name, nil)
 		default:
 			return nil, fmt.Errorf("column %q has no value, and the router takes a member that is "+
 				"null for a column that does not exist: give it one, write a row, or set "+
 				"router.fields.null.include and Config.MessageNulls to true", name)
 		}
 	}
-	return marshalJSON(row)
+	return r.appendJSON(nil)
 }

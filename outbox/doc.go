@@ -19,6 +19,7 @@
 //	event.go      Event
 //	config.go     Config: the table and its columns, under the option names of [router]
 //	columns.go    which part of an event goes to which column
+//	row.go        the columns of an event as JSON
 //	emitter.go    Emitter, Emit and Message
 //	statement.go  the SQL
 //	transaction.go  what the SQL is sent with

@@ -211,15 +211,13 @@ func TestEmit_TakesOneRoundTrip(t *testing.T) {
 		thousand[i] = event
 	}
 	inTx(t, conn, func(tx pgx.Tx) error {
-		if err := outbox.Emit(t.Context(), tx, event); err != nil { // prepares the statement
-			return err
-		}
-		if err := outbox.Message(t.Context(), tx, "outbox", withPayload(event)...); err != nil {
-			return err
-		}
+		require.NoError(t, outbox.Emit(t.Context(), tx, event)) // prepares the statement
+		require.NoError(t, outbox.Message(t.Context(), tx, "outbox", withPayload(event)...))
+		require.NoError(t, outbox.Message(t.Context(), tx, "outbox", withPayload(event, event)...))
 		for sends, emit := range map[int]func() error{
 			0: func() error { return outbox.Emit(t.Context(), tx) },
 			1: func() error { return outbox.Emit(t.Context(), tx, event) },
+			4: func() error { return outbox.Message(t.Context(), tx, "outbox", withPayload(event)...) },
 			2: func() error { return outbox.Message(t.Context(), tx, "outbox", withPayload(thousand...)...) },
 			3: func() error { return outbox.Emit(t.Context(), tx, thousand...) },
 		} {

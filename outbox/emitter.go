@@ -55,12 +55,11 @@ func Message(ctx context.Context, tx any, prefix string, events ...Event) error 
 // what to change, aborts the transaction, and leaves no event of this call.
 func (e *Emitter) Emit(ctx context.Context, tx any, events ...Event) error {
 	var document []byte
-	err := e.each(ctx, events, func(_ Event, row map[string]any, payload []byte) error {
-		columns, err := marshalJSON(row)
-		if err != nil {
+	err := e.each(ctx, events, func(_ Event, r row, payload []byte) error {
+		var err error
+		if document, err = r.appendJSON(append(document, `,{"row":`...)); err != nil {
 			return err
 		}
-		document = append(append(document, `,{"row":`...), columns...)
 		if payload != nil {
 			document = append(document, `,"payload":`...)
 			document = appendPayload(document, e.columns.cfg.PayloadType, payload)
@@ -92,15 +91,19 @@ func (e *Emitter) Message(ctx context.Context, tx any, prefix string, events ...
 		return fmt.Errorf("outbox: %w", err)
 	}
 	var document []byte
-	err := e.each(ctx, events, func(ev Event, row map[string]any, payload []byte) error {
-		content, err := e.columns.message(ev, row, payload)
+	err := e.each(ctx, events, func(ev Event, r row, payload []byte) error {
+		content, err := e.columns.message(ev, r, payload)
 		document = append(append(document, ','), content...)
 		return err
 	})
 	if err != nil || len(events) == 0 {
 		return err
 	}
-	if err := exec(ctx, tx, messageSQL, prefix, array(document)); err != nil {
+	query, content := messagesSQL, array(document)
+	if len(events) == 1 {
+		query, content = messageSQL, string(document[1:])
+	}
+	if err := exec(ctx, tx, query, prefix, content); err != nil {
 		return explain(fmt.Sprintf("emit messages with prefix %q", prefix), err)
 	}
 	return nil
@@ -113,15 +116,15 @@ func array(elements []byte) string { return "[" + string(elements[1:]) + "]" }
 // each completes the events and calls write with the columns of each, and its payload as it is
 // stored.
 func (e *Emitter) each(ctx context.Context, events []Event,
-	write func(Event, map[string]any, []byte) error) error {
+	write func(Event, row, []byte) error) error {
 	now := time.Now()
 	for i, ev := range events {
-		payload, row, err := []byte(nil), map[string]any(nil), e.columns.placed(ev)
+		payload, r, err := []byte(nil), row(nil), e.columns.placed(ev)
 		if err == nil {
 			ev, err = ev.complete(now)
 		}
 		if err == nil {
-			row, err = e.columns.row(ctx, ev)
+			r, err = e.columns.row(ctx, ev)
 		}
 		if err == nil && e.columns.cfg.Envelope {
 			payload, err = enveloped(ctx, ev)
@@ -129,7 +132,7 @@ func (e *Emitter) each(ctx context.Context, events []Event,
 			payload, err = payloadBytes(e.columns.cfg.PayloadType, ev.Payload)
 		}
 		if err == nil {
-			err = write(ev, row, payload)
+			err = write(ev, r, payload)
 		}
 		if err != nil {
 			return fmt.Errorf("outbox: event %d of %d: %w", i+1, len(events), err)

@@ -88,8 +88,7 @@ func appendPayload(dst []byte, columnType string, stored []byte) []byte {
 		dst = append(dst, '"')
 		return append(base64.StdEncoding.AppendEncode(dst, stored), '"')
 	case Text:
-		text, _ := marshalJSON(string(stored)) // a string always has a form
-		return append(dst, text...)
+		return appendString(dst, string(stored))
 	}
 	return append(dst, stored...)
 }

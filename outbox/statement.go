@@ -34,7 +34,10 @@ func insertSQL(c *columns) string {
 			` e.value OPERATOR(pg_catalog.->) 'row') r`)
 }
 
-// messageSQL is the statement for any number of logical messages. $1 is their prefix, $2 an array
-// of their contents.
-const messageSQL = `SELECT pg_catalog.pg_logical_emit_message(true, $1::pg_catalog.text,` +
-	` m.value::pg_catalog.text) FROM pg_catalog.json_array_elements($2::pg_catalog.json) m`
+// messageSQL is the statement for one logical message, which costs the server least: $1 is its
+// prefix, $2 its content. messagesSQL is that for any other number: $2 is an array of contents.
+const (
+	messageSQL  = `SELECT pg_catalog.pg_logical_emit_message(true, $1::pg_catalog.text, $2::pg_catalog.text)`
+	messagesSQL = `SELECT pg_catalog.pg_logical_emit_message(true, $1::pg_catalog.text,` +
+		` m.value::pg_catalog.text) FROM pg_catalog.json_array_elements($2::pg_catalog.json) m`
+)
