@@ -10,16 +10,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// exec sends a statement in the transaction of the caller. sql.DB and pgxpool.Pool are refused:
-// there the events would be committed by themselves, also when the change is rolled back.
+// exec sends a statement in the transaction of the caller. Pools of connections are refused: there
+// the events would be committed by themselves, also when the change is rolled back.
 func exec(ctx context.Context, tx any, query string, args ...any) error {
 	const pool = "%T is a pool of connections, not a transaction: pass what its Begin returns, so " +
 		"that the events are committed with the change, or not at all"
 	var err error
 	switch tx := tx.(type) {
-	case *sql.DB:
+	case interface{ SetMaxOpenConns(int) }: // sql.DB, and what embeds it
 		return fmt.Errorf(pool, tx)
-	case interface { // pgxpool.Pool, which alone has both
+	case interface { // pgxpool.Pool, and that of GORM with prepared statements
 		Reset()
 		Close()
 	}:
