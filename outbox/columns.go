@@ -196,10 +196,10 @@ func columnValue(field string, value any) (any, error) {
 	return json.RawMessage(encoded), nil
 }
 
-// message is the content of a logical message: the columns of a row as members, in the forms that
-// the router takes for them. Payload and headers are text, as it reads the columns of a table, and
-// the time is in milliseconds, which is the only one that a member can be.
-func (c *columns) message(e Event, r row, payload []byte) ([]byte, error) {
+// appendMessage appends the content of a logical message: the columns of a row as members, in the
+// forms that the router takes for them. Payload and headers are text, as it reads the columns of a
+// table, and the time is in milliseconds, which is the only time that a member can be.
+func (c *columns) appendMessage(dst []byte, e Event, r row, payload []byte) ([]byte, error) {
 	if c.cfg.PayloadType == Bytea && payload != nil {
 		return nil, errors.New("a logical message is JSON and has no form for bytes: write a row, " +
 			"or set Config.PayloadType to JSONB or Text")
@@ -235,5 +235,5 @@ func (c *columns) message(e Event, r row, payload []byte) ([]byte, error) {
 				"router.fields.null.include and Config.MessageNulls to true", name)
 		}
 	}
-	return r.appendJSON(nil)
+	return r.appendJSON(dst)
 }

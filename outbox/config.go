@@ -120,7 +120,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// names returns the quoted name of the table for SQL, whatever search_path is, and its parts.
+// quotedTable is the name of the table for SQL, which does not depend on search_path.
 func (c Config) quotedTable() string {
 	schema, name, found := strings.Cut(c.Table, ".")
 	if !found {
@@ -129,5 +129,5 @@ func (c Config) quotedTable() string {
 	return quote(schema) + "." + quote(name)
 }
 
-// quote is a name for SQL. A NUL, which would end it, is refused by every driver.
+// quote returns a name for SQL.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -54,7 +54,7 @@ func Message(ctx context.Context, tx any, prefix string, events ...Event) error 
 // An event that cannot be written is refused before anything is sent. An error of the server says
 // what to change, aborts the transaction, and leaves no event of this call.
 func (e *Emitter) Emit(ctx context.Context, tx any, events ...Event) error {
-	var document []byte
+	document := make([]byte, 0, typicalSize)
 	err := e.each(ctx, events, func(_ Event, r row, payload []byte) error {
 		var err error
 		if document, err = r.appendJSON(append(document, `,{"row":`...)); err != nil {
@@ -90,10 +90,10 @@ func (e *Emitter) Message(ctx context.Context, tx any, prefix string, events ...
 	if err := validText("prefix", prefix); err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	var document []byte
+	document := make([]byte, 0, typicalSize)
 	err := e.each(ctx, events, func(ev Event, r row, payload []byte) error {
-		content, err := e.columns.message(ev, r, payload)
-		document = append(append(document, ','), content...)
+		var err error
+		document, err = e.columns.appendMessage(append(document, ','), ev, r, payload)
 		return err
 	})
 	if err != nil || len(events) == 0 {
@@ -108,6 +108,9 @@ func (e *Emitter) Message(ctx context.Context, tx any, prefix string, events ...
 	}
 	return nil
 }
+
+// typicalSize is the first size of what is sent: most calls have one small event.
+const typicalSize = 1024
 
 // array closes a JSON array of elements that each begin with a comma. It is written by hand since
 // encoding/json would change the white space of payloads.

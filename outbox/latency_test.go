@@ -29,13 +29,6 @@ const (
 // or that of POSTRIDER_TEST_POSTGRES.
 func BenchmarkTransaction(b *testing.B) {
 	dsn := latencyServer(b)
-	b.Run("saturated", func(b *testing.B) { measureTransactions(b, dsn, 0) })
-	b.Run("paced", func(b *testing.B) { measureTransactions(b, dsn, 10*time.Millisecond) })
-}
-
-// measureTransactions pauses for a random time before each transaction, up to most: without a pause the clients compete for the processors, and a
-// transaction waits for seven others.
-func measureTransactions(b *testing.B, dsn string, most time.Duration) {
 	event := outbox.Event{AggregateType: "account", AggregateID: "17", Type: "AccountChanged",
 		Payload: map[string]any{"account": 17, "delta": 12.5, "note": "a payload of about 150 bytes, as an event has it that says what has changed, and no more than that"}}
 	ways := []struct {
@@ -75,9 +68,6 @@ func measureTransactions(b *testing.B, dsn string, most time.Duration) {
 			turns := warmUp + b.N/latencyClients/len(ways)
 			for turn := range turns {
 				for _, way := range rand.Perm(len(ways)) {
-					if most > 0 {
-						time.Sleep(rand.N(most))
-					}
 					began := time.Now()
 					if err := transaction(b.Context(), conn, client, ways[way].with); err != nil {
 						failed <- fmt.Errorf("%s: %w", ways[way].name, err)
