@@ -142,9 +142,7 @@ func (c *columns) addHeaders(ctx context.Context, r *row, e Event) error {
 	if c.cfg.HeadersColumn == "" {
 		return nil
 	}
-	if len(trace)+len(e.Headers) == 0 {
-		return nil
-	}
+	// An empty object for none: the column may be NOT NULL, and the router looks for it in a message.
 	headers := make(map[string]any, len(e.Headers)+len(trace))
 	for name, value := range trace {
 		headers[name] = value
@@ -153,11 +151,12 @@ func (c *columns) addHeaders(ctx context.Context, r *row, e Event) error {
 		if err := validText("Event.Headers", name); err != nil {
 			return err
 		}
-		v, err := columnValue("Event.Headers["+name+"]", value)
-		if err != nil {
-			return err
+		if text, ok := value.(string); ok {
+			if err := validText("Event.Headers["+name+"]", text); err != nil {
+				return err
+			}
 		}
-		headers[name] = v
+		headers[name] = value
 	}
 	r.set(c.cfg.HeadersColumn, headers)
 	return nil
@@ -215,12 +214,9 @@ func (c *columns) appendMessage(dst []byte, e Event, r row, payload []byte) ([]b
 		r.set(c.cfg.FieldTimestamp, e.OccurredAt.UnixMilli())
 	}
 	if c.cfg.HeadersColumn != "" {
-		headers := []byte("{}")
-		if given := r.get(c.cfg.HeadersColumn); given != nil {
-			var err error
-			if headers, err = marshalJSON(given); err != nil {
-				return nil, err
-			}
+		headers, err := marshalJSON(r.get(c.cfg.HeadersColumn))
+		if err != nil {
+			return nil, err
 		}
 		r.set(c.cfg.HeadersColumn, string(headers))
 	}

@@ -9,7 +9,8 @@
 //
 // tx is any of pgx.Tx, *sql.Tx, and what has the ExecContext of *sql.Tx, such as a transaction of
 // sqlx or ent. GORM has it in tx.Statement.ConnPool, Bun in the field Tx of bun.Tx. With a
-// *pgx.Batch the events are queued and have no round trip of their own.
+// *pgx.Batch the events are queued and have no round trip of their own; errors of the server then
+// come with the results of the batch.
 //
 // A call sends one statement, whose text is the same for any number of events: drivers that cache
 // prepared statements prepare it once. It needs INSERT on the table and no other right. Either all

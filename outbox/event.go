@@ -24,8 +24,8 @@ type Event struct {
 	// there, and its binary form in bytea. Any other value is written by encoding/json. nil, and a
 	// nil []byte, is NULL: a tombstone.
 	Payload any
-	// Headers become Kafka headers, if [router] has headers_column. Strings are written as they
-	// are, other values as JSON, nil as a header without a value.
+	// Headers become Kafka headers, if [router] has headers_column: strings as they are, other
+	// values as their JSON, nil as a header without a value. Those of the trace are added.
 	Headers map[string]any
 	// SchemaVersion is the version of the payload's schema.
 	SchemaVersion int32

@@ -59,6 +59,10 @@ func appendValue(dst []byte, value any) ([]byte, error) {
 		return appendString(dst, v), nil
 	case int64:
 		return strconv.AppendInt(dst, v, 10), nil
+	case map[string]any:
+		if len(v) == 0 {
+			return append(dst, "{}"...), nil
+		}
 	}
 	encoded, err := marshalJSON(value)
 	return append(dst, encoded...), err

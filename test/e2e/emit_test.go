@@ -26,6 +26,7 @@ func TestEmit_EveryFormBecomesTheSameRecord(t *testing.T) {
 	s := newShop(t, parts.AnyVersion, table+function+outboxsql.Publication(), routeTo(topic, `
 table.field.event.timestamp = "created_at"
 headers_column = "headers"
+fields.null.include = true
 [replication]
 messages = ["outbox"]`))
 	r := s.run(t)
@@ -49,16 +50,17 @@ messages = ["outbox"]`))
 		_, err := tx.Exec(ctx, "SELECT public.outbox_emit($1, $2, $3, $4, $5, $6, $7)", e.AggregateType, e.AggregateID, e.Type, e.Payload, e.Headers, e.ID, e.OccurredAt)
 		return err
 	}))
-	ofText, err := outbox.New(outbox.Config{Table: "public.outbox", HeadersColumn: "headers", FieldTimestamp: "created_at", PayloadType: outbox.Text})
+	ofText, err := outbox.New(outbox.Config{Table: "public.outbox", HeadersColumn: "headers", FieldTimestamp: "created_at", PayloadType: outbox.Text, MessageNulls: true})
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(ctx, s.sql, func(tx pgx.Tx) error {
-		return ofText.Message(t.Context(), tx, "outbox", outbox.Event{AggregateType: "order", AggregateID: "text", Type: "Text", Payload: "no JSON\n\x01"})
+		return ofText.Message(t.Context(), tx, "outbox", outbox.Event{AggregateType: "order", AggregateID: "text", Type: "Text", Payload: "no JSON\n\x01"},
+			outbox.Event{AggregateType: "order", AggregateID: "also gone"})
 	}))
 	s.awaitConfirmed(t, r)
 	r.Stop(t)
 
 	records := s.All(t, topic)
-	require.Len(t, records, 7)
+	require.Len(t, records, 8)
 	for n := 1; n <= 5; n++ {
 		e := event(n)
 		of := byKey(records, e.AggregateID)
@@ -71,6 +73,8 @@ messages = ["outbox"]`))
 			Headers: []header{{"id", &e.ID}, {"eventType", &e.Type}, {"hops", text("2")}, {"none", nil}, {"tenant", text(`a"cme`)}, {"traceparent", text(traceparent)}}},
 			time.Time{}, time.Time{}, of[0])
 	}
-	require.Nil(t, byKey(records, "gone")[0].Value)
+	for _, key := range []string{"gone", "also gone"} {
+		require.Nil(t, byKey(records, key)[0].Value)
+	}
 	require.Equal(t, "no JSON\n\x01", string(byKey(records, "text")[0].Value))
 }
