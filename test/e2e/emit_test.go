@@ -50,6 +50,13 @@ messages = ["outbox"]`))
 		_, err := tx.Exec(ctx, "SELECT public.outbox_emit($1, $2, $3, $4, $5, $6, $7)", e.AggregateType, e.AggregateID, e.Type, e.Payload, e.Headers, e.ID, e.OccurredAt)
 		return err
 	}))
+	// Before a commit, which flushes what the rollback has not.
+	tx, err := s.sql.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, outbox.Message(t.Context(), tx, "outbox", event(6)))
+	require.NoError(t, outbox.Message(t.Context(), tx, "outbox", event(7), event(8)))
+	require.NoError(t, outbox.Emit(t.Context(), tx, event(9)))
+	require.NoError(t, tx.Rollback(t.Context()))
 	ofText, err := outbox.New(outbox.Config{Table: "public.outbox", HeadersColumn: "headers", FieldTimestamp: "created_at", PayloadType: outbox.Text, MessageNulls: true})
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(ctx, s.sql, func(tx pgx.Tx) error {
@@ -60,7 +67,7 @@ messages = ["outbox"]`))
 	r.Stop(t)
 
 	records := s.All(t, topic)
-	require.Len(t, records, 8)
+	require.Len(t, records, 8, "and none that was rolled back")
 	for n := 1; n <= 5; n++ {
 		e := event(n)
 		of := byKey(records, e.AggregateID)
