@@ -99,11 +99,12 @@ func (e *Emitter) Message(ctx context.Context, tx any, prefix string, events ...
 	if err != nil || len(events) == 0 {
 		return err
 	}
-	query, content := messagesSQL, array(document)
 	if len(events) == 1 {
-		query, content = messageSQL, string(document[1:])
+		err = exec(ctx, tx, messageSQL, prefix, string(document[1:]))
+	} else {
+		err = exec(ctx, tx, messagesSQL, prefix, array(document))
 	}
-	if err := exec(ctx, tx, query, prefix, content); err != nil {
+	if err != nil {
 		return explain(fmt.Sprintf("emit messages with prefix %q", prefix), err)
 	}
 	return nil
@@ -122,18 +123,7 @@ func (e *Emitter) each(ctx context.Context, events []Event,
 	write func(Event, row, []byte) error) error {
 	now := time.Now()
 	for i, ev := range events {
-		payload, r, err := []byte(nil), row(nil), e.columns.placed(ev)
-		if err == nil {
-			ev, err = ev.complete(now)
-		}
-		if err == nil {
-			r, err = e.columns.row(ctx, ev)
-		}
-		if err == nil && e.columns.cfg.Envelope {
-			payload, err = enveloped(ctx, ev)
-		} else if err == nil {
-			payload, err = payloadBytes(e.columns.cfg.PayloadType, ev.Payload)
-		}
+		ev, r, payload, err := e.prepare(ctx, ev, now)
 		if err == nil {
 			err = write(ev, r, payload)
 		}
@@ -142,6 +132,25 @@ func (e *Emitter) each(ctx context.Context, events []Event,
 		}
 	}
 	return nil
+}
+
+func (e *Emitter) prepare(ctx context.Context, ev Event, now time.Time) (
+	complete Event, r row, payload []byte, err error) {
+	if err = e.columns.placed(ev); err != nil {
+		return ev, nil, nil, err
+	}
+	if ev, err = ev.complete(now); err != nil {
+		return ev, nil, nil, err
+	}
+	if r, err = e.columns.row(ctx, ev); err != nil {
+		return ev, nil, nil, err
+	}
+	if e.columns.cfg.Envelope {
+		payload, err = enveloped(ctx, ev)
+	} else {
+		payload, err = payloadBytes(e.columns.cfg.PayloadType, ev.Payload)
+	}
+	return ev, r, payload, err
 }
 
 func explain(doing string, err error) error {

@@ -122,12 +122,22 @@ func TestEmit_RefusesWhatIsNoTransaction(t *testing.T) {
 		"*sql.DB is a pool of connections":                          pool,
 		"outbox_test.poolOfPgx is a pool of connections":            poolOfPgx{},
 		"the transaction is nil":                                    nil,
+		"*pgx.Conn is in no transaction: begin one":                 db.Connect(t),
 		"outbox_test.noTransaction is no transaction":               noTransaction{},
 		"a *pgx.Batch, a *sql.Tx, or what has its ExecContext (sql": 17,
 	} {
 		require.ErrorContains(t, outbox.Emit(t.Context(), tx, good), want)
 		require.ErrorContains(t, outbox.Message(t.Context(), tx, "outbox", good), want)
 	}
+
+	conn := db.Connect(t)
+	closed, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, closed.Commit(t.Context()))
+	require.ErrorContains(t, outbox.Message(t.Context(), closed, "outbox", good), "is in no transaction")
+	_, err = conn.Exec(t.Context(), "BEGIN")
+	require.NoError(t, err)
+	require.NoError(t, outbox.Message(t.Context(), conn, "outbox", good), "a transaction that was begun by hand")
 }
 
 // poolOfPgx has what pgxpool.Pool has and no transaction of pgx.

@@ -10,11 +10,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// exec sends a statement in the transaction of the caller. Pools of connections are refused: there
-// the events would be committed by themselves, also when the change is rolled back.
+// exec sends a statement in the transaction of the caller. A pool, and a connection of pgx that is
+// in no transaction, are refused: there the events would be committed by themselves, also when the
+// change is rolled back. Of a *sql.Conn that cannot be seen.
 func exec(ctx context.Context, tx any, query string, args ...any) error {
 	const pool = "%T is a pool of connections, not a transaction: pass what its Begin returns, so " +
 		"that the events are committed with the change, or not at all"
+	if idle(tx) {
+		return fmt.Errorf("%T is in no transaction: begin one, so that the events are committed "+
+			"with the change, or not at all", tx)
+	}
 	var err error
 	switch tx := tx.(type) {
 	case interface{ SetMaxOpenConns(int) }: // sql.DB, and what embeds it
@@ -43,4 +48,13 @@ func exec(ctx context.Context, tx any, query string, args ...any) error {
 			"client with the feature sql/execquery)", tx)
 	}
 	return err
+}
+
+// idle reports whether this is a connection of pgx on which no transaction has begun.
+func idle(tx any) bool {
+	conn, ok := tx.(*pgx.Conn)
+	if of, pooled := tx.(interface{ Conn() *pgx.Conn }); pooled && !ok {
+		conn = of.Conn() // of a pgxpool.Conn, or of a transaction, which is not idle
+	}
+	return conn != nil && conn.PgConn().TxStatus() == 'I'
 }

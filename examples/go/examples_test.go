@@ -10,6 +10,7 @@ import (
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/jmoiron/sqlx"
 	_ "github.com/lib/pq"
@@ -105,4 +106,17 @@ func TestExamples_TheWrongHandleIsRefused(t *testing.T) {
 	require.ErrorContains(t, outbox.Emit(t.Context(), ofBun, event), "is a pool of connections")
 	require.ErrorContains(t, outbox.Emit(t.Context(), sqlx.NewDb(open(t, "pgx"), "pgx"), event), "is a pool of connections")
 	require.ErrorContains(t, outbox.Emit(t.Context(), openGORM(t, &gorm.Config{PrepareStmt: true}).Statement.ConnPool, event), "is a pool of connections")
+
+	pool, err := pgxpool.New(t.Context(), database(t))
+	require.NoError(t, err)
+	defer pool.Close()
+	require.ErrorContains(t, outbox.Emit(t.Context(), pool, event), "is a pool of connections")
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	require.ErrorContains(t, outbox.Emit(t.Context(), conn, event), "is in no transaction")
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, outbox.Emit(t.Context(), tx, event))
+	require.NoError(t, tx.Rollback(t.Context()))
 }
