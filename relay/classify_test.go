@@ -145,7 +145,7 @@ func TestCauseOf_IsThatOfARow(t *testing.T) {
 		{sink.ErrUnreachable, ""},
 		{errors.New("nobody has seen this before"), ""},
 	} {
-		cause, known := causeOf(c.err)
+		cause, known := CauseOf(c.err)
 		require.Equal(t, c.want, cause, "%v", c.err)
 		require.Equal(t, c.want != "", known, "%v", c.err)
 	}

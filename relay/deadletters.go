@@ -25,8 +25,8 @@ func (e *HaltError) Error() string { return e.Err.Error() }
 
 func (e *HaltError) Unwrap() error { return e.Err }
 
-// causeOf returns the cause whose policy applies to err; false: none does.
-func causeOf(err error) (deadletter.Cause, bool) {
+// CauseOf returns the cause whose policy applies to err; false: none does.
+func CauseOf(err error) (deadletter.Cause, bool) {
 	if row, ok := errors.AsType[*router.RowError](err); ok {
 		switch row.Reason {
 		case router.ReasonInvalidTopic:
@@ -104,7 +104,7 @@ func (s *session) handlePoison(ctx context.Context, p deadletter.Poison) error {
 // dispose returns the dead letter of a row, nil if it is skipped, or the error to halt with.
 func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	var known bool
-	if p.Cause, known = causeOf(p.Err); !known {
+	if p.Cause, known = CauseOf(p.Err); !known {
 		return nil, p.Err
 	}
 	p.Policy = s.policies.Policy(p.Cause)
@@ -180,7 +180,7 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	}
 	m := ms[0]
 	first := ok && failed.Untaken && sameEvent(m, failed.Origin)
-	cause, known := causeOf(err)
+	cause, known := CauseOf(err)
 	// A missing topic is not poison at the first answer (missing.go).
 	if !first || s.isDeadLetter(m.Topic) || !known || cause == deadletter.UnknownTopic {
 		return nil, err

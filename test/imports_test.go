@@ -31,6 +31,12 @@ var allowed = map[string][]string{
 		"internal/deadletter", "internal/exit", "internal/postgres", "internal/terminal",
 		"relay", "replication", "router", "sink", "sink/kafka/producer", "slot",
 	},
+	"internal/trace": {
+		"internal/audit", "internal/catalog", "internal/check", "internal/config",
+		"internal/deadletter", "internal/exit", "internal/postgres", "internal/status",
+		"internal/terminal", "internal/units", "relay", "replication", "router", "router/connect",
+		"sink", "sink/kafka", "sink/kafka/producer", "sink/kafka/topicreader", "slot",
+	},
 	"internal/daemon": {
 		"docs", "internal/alerts", "internal/backfill", "internal/build", "internal/catalog",
 		"internal/check", "internal/config", "internal/deadletter", "internal/exit",

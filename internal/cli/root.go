@@ -21,6 +21,7 @@
 //	deadletter.go        deadletter list and show
 //	deadletterredrive.go deadletter redrive and discard
 //	audit.go             audit and audit compare
+//	trace.go             trace
 //	alerts.go            alerts test
 //	importdebezium.go    import-debezium
 //	config.go            config print, validate, example and schema
@@ -121,7 +122,7 @@ is confirmed to PostgreSQL only after the broker has acknowledged everything up 
 	// In the order of the help.
 	root.AddCommand(newRun(a), newDemo(a), newBench(a), newInit(a), newCheck(a), newStatus(a),
 		newPause(a), newResume(a), newSlot(a), newRecover(a), newTail(a), newDeadLetter(a),
-		newAudit(a), newAlerts(a), newImportDebezium(a), newConfig(a), newHealthcheck(a),
+		newAudit(a), newTrace(a), newAlerts(a), newImportDebezium(a), newConfig(a), newHealthcheck(a),
 		newVersion(a))
 	a.prepare(root)
 	return root
