@@ -42,9 +42,9 @@ var allowed = map[string][]string{
 		"internal/check", "internal/config", "internal/deadletter", "internal/exit",
 		"internal/health", "internal/history", "internal/httpserver", "internal/logging",
 		"internal/memory", "internal/postgres", "internal/ratelimit", "internal/status",
-		"internal/terminal", "relay", "replication", "router", "sink", "sink/kafka",
-		"sink/kafka/producer",
-		"sink/kafka/topicreader", "sink/stdout", "slot", "slot/monitor", "slot/partition",
+		"internal/terminal", "internal/trace", "relay", "replication", "router", "sink",
+		"sink/kafka", "sink/kafka/producer", "sink/kafka/topicreader", "sink/stdout", "slot",
+		"slot/monitor", "slot/partition",
 	},
 	"internal/bench": {
 		"internal/audit", "internal/audit/topics", "internal/demo", "internal/embedded",

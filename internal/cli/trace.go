@@ -97,7 +97,7 @@ func (a *app) trace(cmd *cobra.Command, r trace.Request) error {
 	if found == nil {
 		return err
 	}
-	found.Next = a.typed(found.Next)
+	found.ChangeHints(a.typed)
 	return cmp.Or(a.print(found, found.Print), withoutWAL(err), exit.Status(found.Code()))
 }
 

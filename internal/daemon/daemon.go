@@ -148,7 +148,8 @@ func (d *Daemon) Listen(
 	server := httpserver.New(d.cfg.HTTP, httpserver.Handlers{
 		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() },
 		Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
-		Log: log.With().Str("component", "httpserver").Logger(),
+		Trace: d.trace,
+		Log:   log.With().Str("component", "httpserver").Logger(),
 	})
 	return serve(ctx, server, log, "http.listen")
 }

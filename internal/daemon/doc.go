@@ -12,6 +12,7 @@
 //	dryrun.go      a relay with a temporary slot, and a position of the slot for slot advance
 //	daemon.go      Daemon: the verdict of each second, and its receivers
 //	page.go        the data of the status page, with check
+//	trace.go       the search of the status page
 //	admin.go       pause, resume and log level, on admin.listen
 //	reload.go      SIGHUP and SIGUSR1
 //	signals.go     SIGTERM and SIGINT

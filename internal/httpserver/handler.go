@@ -34,6 +34,9 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 	for _, p := range h.Parts {
 		mux.Handle("GET /api/"+p.Name, localOnly(show(p.Get, h.Log)))
 	}
+	if h.Trace != nil {
+		mux.Handle("GET /api/trace", localOnly(&search{find: h.Trace, log: h.Log}))
+	}
 	if h.Runbook != nil {
 		mux.HandleFunc("GET /runbook/{section}", func(w http.ResponseWriter, r *http.Request) {
 			writeRunbook(w, r, h.Runbook)
@@ -73,7 +76,10 @@ func front(h Handlers) http.Handler {
 	}
 	list += "/api/NAME  a part of the status page, as JSON: " + strings.Join(names, ", ") + "\n" +
 		"/api/stream  all of them, again whenever they change, as server-sent events\n"
-	document := newPage(h.Runbook != nil)
+	if h.Trace != nil {
+		list += "/api/trace?id=ID  where an event is; one search at a time\n"
+	}
+	document := newPage(h.Runbook != nil, h.Trace != nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if wantsHTML(r) {
 			document.ServeHTTP(w, r)

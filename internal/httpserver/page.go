@@ -19,7 +19,7 @@ var sources embed.FS
 // scripts in the order in which they become one.
 var scripts = []string{
 	"format.js", "dom.js", "chart.js", "table.js", "verdict.js", "pipeline.js", "slot.js",
-	"history.js", "lists.js", "stream.js",
+	"history.js", "lists.js", "trace.js", "stream.js",
 }
 
 // page is the document and its Content-Security-Policy.
@@ -28,8 +28,8 @@ type page struct {
 	policy        string
 }
 
-// newPage makes the document, with links to /runbook/ or without.
-func newPage(withRunbooks bool) page {
+// newPage makes the document, with links to /runbook/ or without, and with the search or without.
+func newPage(withRunbooks, withSearch bool) page {
 	var script strings.Builder
 	for _, name := range scripts {
 		script.WriteString(source(name))
@@ -38,7 +38,12 @@ func newPage(withRunbooks bool) page {
 	if withRunbooks {
 		links = "runbook/"
 	}
+	hidden := " hidden"
+	if withSearch {
+		hidden = ""
+	}
 	document := strings.NewReplacer(
+		"{{search}}", hidden,
 		"{{runbooks}}", links,
 		"{{theme.js}}", source("theme.js"),
 		"{{page.css}}", source("page.css"),

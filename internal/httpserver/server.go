@@ -8,6 +8,7 @@
 //	stream.go  its data, as server-sent events
 //	clients.go a client of the stream
 //	runbook.go sections of docs as HTML
+//	search.go  a search for an event
 //	host.go    which Host headers are accepted
 //	admin.go   the listener that changes the relay
 //	guard.go   who may use that
@@ -54,6 +55,9 @@ type Handlers struct {
 	// Runbook returns a section of docs by its name in the parts: "postriderslotlost",
 	// "docs/CHECK.md#wal_level"; empty if there is none. nil: the page has no links to sections.
 	Runbook func(section string) string
+	// Trace looks for an event, and returns the status and the JSON of /api/trace. It may block until
+	// ctx ends, and is not called while it runs. nil: the page has no search.
+	Trace   func(ctx context.Context, id string) (code int, answer any)
 	Metrics prometheus.Gatherer
 	Log     zerolog.Logger
 }

@@ -171,6 +171,14 @@ type TopicLooked struct {
 	Complete  bool      `json:"complete"` // all that could have the record
 }
 
+// ChangeHints changes each Next.
+func (r *Result) ChangeHints(change func(hint string) string) {
+	r.Next = change(r.Next)
+	for _, e := range r.Events {
+		e.Next = change(e.Next)
+	}
+}
+
 // event is an Event with what is needed to find it.
 type event struct {
 	Event

@@ -73,7 +73,7 @@ func (s *search) describeTables(ctx context.Context) error {
 	}
 	return &exit.Error{Code: exit.Config,
 		Err:  errors.New("replication.tables is empty: logical messages are in no table"),
-		Next: "postrider trace EVENT_ID --topic TOPIC --since 1h"}
+		Next: "postrider trace " + s.arguments() + " --topic TOPIC --since 1h"}
 }
 
 // describe returns a *exit.Error for a table that may not be read.
@@ -149,10 +149,11 @@ func (s *search) unreadable(name, whyNot string) error {
 		Err: fmt.Errorf("table %s cannot be searched: %s", name, whyNot),
 		Next: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT SELECT ON %s TO %s; "+
 			"-- as the owner of the table\n"+
-			"or search a topic alone: postrider trace EVENT_ID --topic TOPIC --since 1h",
-			postgres.QuoteName(schema), role, slot.QuoteTable(name), role)}
+			"or search a topic alone: postrider trace %s --topic TOPIC --since 1h",
+			postgres.QuoteName(schema), role, slot.QuoteTable(name), role, s.arguments())}
 	if strings.HasPrefix(whyNot, "the table belongs to another role") {
-		f.Next = "postrider trace EVENT_ID   # the command may read it, if the login has SELECT"
+		f.Next = "postrider trace " + s.arguments() +
+			"   # the command may read it, if the login has SELECT"
 	}
 	return f
 }
@@ -289,9 +290,9 @@ func (s *search) refuseScan(ctx context.Context, t *table, query string, values 
 	return &exit.Error{Code: exit.Config,
 		Err: fmt.Errorf("no index of table %s finds rows by column %q: the server would read %s",
 			t.name, column, slot.Size(float64(bytes))),
-		Next: fmt.Sprintf("postrider trace ... --scan   # reads it\n"+
+		Next: fmt.Sprintf("postrider trace %s --scan   # reads it\n"+
 			"or CREATE INDEX CONCURRENTLY ON %s (%s); -- not on a partitioned table: on each partition",
-			slot.QuoteTable(t.name), postgres.QuoteName(column))}
+			s.arguments(), slot.QuoteTable(t.name), postgres.QuoteName(column))}
 }
 
 // errUnfit is an id or a key that a column cannot have.
@@ -307,7 +308,7 @@ func (s *search) unsearchable(t *table, err error) error {
 		}
 		return errUnfit{fmt.Errorf("column %q of table %s cannot have it: %w", column, t.name, err)}
 	case state == "57014":
-		return &exit.Error{Code: exit.Temporary, Next: "postrider trace EVENT_ID",
+		return &exit.Error{Code: exit.Temporary, Next: "postrider trace " + s.arguments(),
 			Err: fmt.Errorf("the search in table %s took too long and was cancelled", t.name)}
 	}
 	err = fmt.Errorf("search table %s: %w", t.name, postgres.Error(err))

@@ -68,6 +68,15 @@ func TestRelay_ShowsAStalledBrokerAndASlotNearItsLoss(t *testing.T) {
 	require.NotContains(t, eval[string](p, "document.documentElement.innerHTML"), "password")
 	p.screenshot("relay-ok")
 
+	id := "5f0b0bd2-6a3e-4b49-8a0a-0a2b9f1f7c01"
+	db.Exec(t, "INSERT INTO outbox VALUES ('"+id+"', 'order', 'secret-key', 'OrderCreated', '{\"canary\": 1}')")
+	p.find(id, "is published: topic outbox.event.order, partition")
+	require.Contains(t, p.text("#trace"), "public.outbox")
+	require.NotContains(t, p.text("#trace"), "secret-key")
+	require.NotContains(t, p.text("#trace"), "canary")
+	p.screenshot("relay-traced")
+	p.console() // of searches that followed at once
+
 	broker.Proxy.Stall()
 	began := time.Now()
 	insert()

@@ -36,6 +36,7 @@ const (
 type scene struct {
 	mu    sync.Mutex
 	shown map[string]any
+	trace func(ctx context.Context, id string) (int, any) // nil: the page has no search
 }
 
 // pageParts are the parts in the order of the page.
@@ -67,7 +68,7 @@ func (s *scene) serve(t *testing.T, address string) (base string, stop func()) {
 	fine := func() error { return nil }
 	server := httpserver.New(httpserver.Config{Listen: address}, httpserver.Handlers{
 		Live: fine, Ready: func() (string, error) { return "streaming", nil }, Parts: shown, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
-		Runbook: docs.Section,
+		Runbook: docs.Section, Trace: s.trace,
 	})
 	require.NoError(t, server.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
