@@ -25,9 +25,9 @@ tables of replication.tables, in the topics to which their rows are routed, and 
 letters. It says whether the event is published, where, and how long each step took; or why it is
 not. It changes nothing.
 
-A topic is read from the time of the row on, by its columns, its id (UUIDv7) or
-track_commit_timestamp, and otherwise from its end backwards, up to --max-read. A table in which no
-index finds the row is read up to 64 MiB, or as a whole with --scan.
+A topic is read from the time of the row on, by a column or its id (UUIDv7), and otherwise from its
+end backwards, up to --max-read. A table in which no index finds the row is read up to 64 MiB, or
+as a whole with --scan.
 
 If the row was deleted, or is a logical message, --topic looks in one topic alone and uses no
 database: from --since on, an hour ago by default.
@@ -39,7 +39,8 @@ decided; otherwise as for run. docs/TRACE.md explains the rest.`,
 		Example: `  postrider trace 5f0b0bd2-6a3e-4b49-8a0a-0a2b9f1f7c01
   postrider trace --key 17 --aggregate-type order
   postrider trace 5f0b0bd2-6a3e-4b49-8a0a-0a2b9f1f7c01 --topic outbox.event.order --since 24h`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := cmd.Flags()
 	f.StringVar(&key, "key", "", "all events with this `key`, in the order of their commits")

@@ -165,8 +165,15 @@ func TestTrace_ReadsATopicWithinItsLimit(t *testing.T) {
 		later = append(later, &kgo.Record{Topic: w.topic("order"), Partition: partition,
 			Value: make([]byte, 100), Timestamp: time.Now()})
 	}
+	// A repetition, which is in the window that is read first, and its first record is not.
+	later[len(later)-firstWindow] = &kgo.Record{Topic: w.topic("order"), Partition: partition,
+		Key: []byte("17"), Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id(1))}}}
 	require.NoError(t, writer.ProduceSync(t.Context(), later...).FirstErr())
-	r := w.trace(Request{ID: id(1), MaxRead: 5000})
+	repeated := w.byID(1).Events[0].Records
+	require.Len(t, repeated, 2)
+	require.Equal(t, []int64{0, 1001}, []int64{repeated[0].Offset, repeated[1].Offset})
+	w.do("INSERT INTO outbox VALUES ('" + id(3) + "', 'order', '17', 'CANARY')")
+	r := w.trace(Request{ID: id(3), MaxRead: 5000})
 	require.Equal(t, Undecided, r.State)
 	require.Equal(t, exit.Runtime, r.Code())
 	require.Contains(t, r.Next, "--max-read 40000B")

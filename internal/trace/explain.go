@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
@@ -37,6 +35,9 @@ func (s *search) explain(failed error) {
 	}
 	updates, untimed := false, false
 	for _, e := range s.events {
+		slices.SortStableFunc(e.Records, func(a, b Record) int { // some were read from the end
+			return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+		})
 		s.fillCommit(e)
 		e.Commit.Passed = s.passed(e)
 		s.judge(e, failed)
@@ -69,66 +70,6 @@ func (s *search) explain(failed error) {
 	s.summarize(failed)
 }
 
-// fillCommit has the best of what is known of the commit: records and dead letters have that of
-// the insert, the row that of its last writer.
-func (s *search) fillCommit(e *event) {
-	c := &e.Commit
-	for i := range e.Records {
-		r := &e.Records[i]
-		if c.LSN == "" && r.LSN != "" && (s.Topic != "" || s.ownPosition(r.source)) {
-			c.LSN, c.Index = r.LSN, r.Index
-		}
-		if c.Time.IsZero() && !r.commitTime.IsZero() {
-			c.Time, c.TimeBy = r.commitTime, "header "+sink.HeaderSource
-		}
-	}
-	if l := e.last(); l != nil && c.LSN == "" {
-		if at := strings.LastIndexByte(l.position, '/'); at > 0 && s.ownPosition(l.source) {
-			c.LSN = l.position[:at]
-			if n, err := strconv.ParseUint(l.position[at+1:], 10, 32); err == nil {
-				c.Index = new(uint32(n))
-			}
-		}
-		if c.Time.IsZero() && !l.commitTime.IsZero() {
-			c.Time, c.TimeBy = l.commitTime.UTC(), "header "+deadletter.HeaderCommitTime
-		}
-	}
-	if p := e.acknowledged; p != nil && c.LSN == "" {
-		c.LSN = p.LSN
-		c.Time, c.TimeBy = p.CommitTime.UTC(), "the relay"
-	}
-	switch {
-	case !c.Time.IsZero():
-	case s.timedByCommit(e) && !e.committed.Truncate(time.Millisecond).Equal(e.Records[0].Timestamp):
-		c.Time, c.TimeBy = e.Records[0].Timestamp, ofRecord
-	case !e.committed.IsZero():
-		c.Time, c.TimeBy = e.committed, "track_commit_timestamp"
-	}
-	if c.LSN == "" && e.Row != nil {
-		c.AtMost = s.end.String()
-	}
-}
-
-// ofRecord is Commit.TimeBy of a time in milliseconds.
-const ofRecord = "timestamp of the record"
-
-// timedByCommit reports whether the first record has the time of the commit, and not that of a
-// column or of the broker.
-func (s *search) timedByCommit(e *event) bool {
-	switch {
-	case len(e.Records) == 0, e.Records[0].TimestampType != "CreateTime", e.Records[0].Redriven != "":
-		return false
-	case e.table != nil:
-		return e.table.rule.FieldTimestamp == ""
-	}
-	for i := range s.cfg.Router {
-		if s.cfg.Router[i].FieldTimestamp != "" {
-			return false
-		}
-	}
-	return true
-}
-
 // judge decides the state of an event, and why it is not published.
 func (s *search) judge(e *event, failed error) {
 	set := func(state State, why, next string) { e.State, e.Why, e.Next = state, why, next }
@@ -148,6 +89,8 @@ func (s *search) judge(e *event, failed error) {
 				cmp.Or(l.Topic, "TOPIC"), l.ResolvedAt.Add(-clockMargin).UTC().Format(time.RFC3339)))
 	case e.table.problem != "":
 		set(NotPublished, e.table.problem, e.table.fix)
+	case s.cfg.Sink.Kind == config.SinkKafka && s.index == nil && s.cfg.DeadLetter.On():
+		s.judgeUnread(e, failed)
 	case e.filtered:
 		set(NotPublished, "skipped: the row filter of the publication does not match: "+
 			e.table.filter, "")
@@ -206,8 +149,8 @@ func (s *search) judgeUnread(e *event, failed error) {
 		e.Why = "whether it is published is not known: " + failed.Error()
 		return
 	}
-	e.Why = fmt.Sprintf("it is not among the records of topic %s that were read, %s in all",
-		e.topic, units.FormatSize(s.MaxRead))
+	e.Why = fmt.Sprintf("it is not among the records of topic %s that were read, %s in all; %s",
+		e.topic, units.FormatSize(s.MaxRead), s.whyWaiting())
 	e.Next = fmt.Sprintf("postrider trace %s --max-read %s   # or --since TIME, a time before it "+
 		"was published", s.arguments(), units.FormatSize(8*s.MaxRead))
 }
@@ -286,37 +229,6 @@ func (s *search) whyWaiting() string {
 		return behind + ", and no process reads it: the relay does not run"
 	}
 	return behind + "; a process reads it"
-}
-
-// fillLegs has the steps of an event whose times are known, in their order.
-func (e *event) fillLegs() {
-	add := func(name string, at time.Time, by string) {
-		if at.IsZero() {
-			return
-		}
-		l := Leg{Name: name, At: at.UTC(), By: by}
-		if n := len(e.Legs); n > 0 {
-			before := e.Legs[n-1].At
-			if at.Equal(at.Truncate(time.Millisecond)) { // as records have it
-				before = before.Truncate(time.Millisecond)
-			}
-			l.Seconds = new(at.Sub(before).Seconds())
-		}
-		e.Legs = append(e.Legs, l)
-	}
-	if e.Row != nil && e.table.time >= 0 {
-		add("inserted", e.inserted, "column "+e.table.rel.Columns[e.table.time].Name)
-	}
-	add("committed", e.Commit.Time, e.Commit.TimeBy)
-	if l := e.last(); l != nil {
-		add("dead letter", l.At, "the relay")
-	}
-	if len(e.Records) > 0 && e.Records[0].TimestampType == "LogAppendTime" {
-		add("appended", e.Records[0].Timestamp, "the broker")
-	}
-	if e.acknowledged != nil {
-		add("acknowledged", e.acknowledged.At, "the relay")
-	}
 }
 
 // summarize makes the sentence that answers the request.
@@ -401,8 +313,12 @@ func (s *search) answerNothing(what string, failed error) {
 		if s.topics == nil || s.topics.incomplete[s.Topic] {
 			r.Why = fmt.Sprintf("no record of topic %s that was read has it", s.Topic)
 		}
-		r.Next = fmt.Sprintf("postrider trace %s --topic %s --since 24h --max-read %s", s.arguments(),
-			s.Topic, units.FormatSize(8*s.MaxRead))
+		since := "24h"
+		if time.Since(s.Since) > 23*time.Hour {
+			since = "720h"
+		}
+		r.Next = fmt.Sprintf("postrider trace %s --topic %s --since %s --max-read %s", s.arguments(),
+			s.Topic, since, units.FormatSize(8*s.MaxRead))
 		return
 	}
 	if failed != nil {
@@ -460,10 +376,4 @@ func (r *Result) Redact() {
 			e.Records[i].Key = nil
 		}
 	}
-}
-
-// position is the commit LSN as a number; zero: not known.
-func (c *Commit) position() (lsn pglogrepl.LSN) {
-	lsn, _ = pglogrepl.ParseLSN(c.LSN)
-	return lsn
 }

@@ -17,7 +17,8 @@ func (s *search) readLetters(ctx context.Context) error {
 	spans, err := s.topics.reader.Spans(ctx, topic, time.Time{})
 	if err != nil {
 		if errors.Is(err, sink.ErrUnknownTopic) || !s.cfg.DeadLetter.On() {
-			return nil // no policy needs it, and there is none
+			s.index = deadletter.NewIndex() // there is none, or no policy needs it
+			return nil
 		}
 		return s.kafkaFailure(topic, err)
 	}

@@ -15,7 +15,12 @@ const (
 // sortByCommit sorts the events of a key in the order of their commits, by the best that is known
 // of all of them. Rows come newest first, by their transactions.
 func (s *search) sortByCommit() {
-	slices.Reverse(s.events)
+	if s.Topic == "" {
+		slices.Reverse(s.events)
+	}
+	slices.SortStableFunc(s.events, func(a, b *event) int { // those of several tables
+		return cmp.Compare(uint64(b.age), uint64(a.age)) //nolint:gosec // a negative age is the oldest
+	})
 	all := func(known func(e *event) bool) bool {
 		return !slices.ContainsFunc(s.events, func(e *event) bool { return !known(e) })
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/exit"
@@ -25,6 +26,9 @@ import (
 // clockMargin is how much earlier than its row a record may be, by the clocks of writers, server
 // and brokers.
 const clockMargin = 5 * time.Minute
+
+// zoneMargin is how far a time without a zone may be from UTC, which it counts as.
+const zoneMargin = 24 * time.Hour
 
 // readRows reads the rows of all tables, in one snapshot.
 func (s *search) readRows(ctx context.Context) error {
@@ -189,11 +193,21 @@ func (s *search) route(e *event, row [][]byte) {
 	case m.Key != nil:
 		e.hash = producer.KeyHash(m.Key)
 	}
-	e.since = earliest(e.committed, e.inserted, m.Timestamp, timeOfID(e.ID))
+	e.since = e.noEarlier(m)
 }
 
-// earliest is the time before which no record of a row can be, by what is known of the row.
-func earliest(times ...time.Time) (first time.Time) {
+// noEarlier is a time before which no record of a row can be; zero: not known. The commit time is
+// none: it may be that of an update.
+func (e *event) noEarlier(m *sink.Message) (first time.Time) {
+	inserted := e.inserted
+	if t := e.table; t.time >= 0 && t.rel.Columns[t.time].TypeOID != pgtype.TimestamptzOID &&
+		!inserted.IsZero() {
+		inserted = inserted.Add(-zoneMargin)
+	}
+	times := []time.Time{inserted, timeOfID(e.ID)}
+	if e.table.rule.FieldTimestamp != "" {
+		times = append(times, m.Timestamp)
+	}
 	for _, at := range times {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,10 +27,11 @@ type table struct {
 	rule    router.Config
 	problem string // of the publication with it; empty: none
 	fix     string
-	filter  string // rows that do not match are not sent; empty: none
-	from    string // of the SELECT
-	names   []string
-	updates bool
+	filter  string   // rows that do not match are not sent; empty: none
+	from    string   // of the SELECT
+	names   []string // of the table and its partitions, under which its rows may come
+	oids    []uint32 // the same
+	updates bool     // by the statistics, rows were updated
 
 	id, key, topic, kind, time int // columns by index; below zero: none
 	description                *router.Table
@@ -109,9 +111,14 @@ func (s *search) describe(ctx context.Context, p *slot.Publication,
 		return nil, err
 	}
 	t.names = append(t.names, t.name)
+	oids, err := slot.OIDs(ctx, s.conn, []string{t.name})
+	if err != nil {
+		return nil, err
+	}
+	t.oids = slices.Collect(maps.Keys(oids))
 	t.updates, err = postgres.One[bool](ctx, s.conn, `SELECT EXISTS (
 		SELECT FROM pg_catalog.pg_stat_all_tables WHERE relid = ANY($1::oid[]) AND n_tup_upd > 0)`,
-		s.oids(ctx, t.name))
+		t.oids)
 	if err != nil {
 		return nil, fmt.Errorf("read the statistics of table %s: %w", t.name, err)
 	}
@@ -127,18 +134,6 @@ func (s *search) describe(ctx context.Context, p *slot.Publication,
 		return nil, exit.ConfigFailure(err)
 	}
 	return t, t.findColumns()
-}
-
-// oids are those of a table and its partitions.
-func (s *search) oids(ctx context.Context, name string) (oids []uint32) {
-	found, err := slot.OIDs(ctx, s.conn, []string{name})
-	if err != nil {
-		return nil // the statement that uses them fails too
-	}
-	for oid := range found {
-		oids = append(oids, oid)
-	}
-	return oids
 }
 
 // unreadable is the error of a table that may not be read by SELECT.
@@ -182,19 +177,11 @@ func (t *table) findColumns() error {
 	t.topic = or(r.RouteByField, "aggregate_type", "aggregatetype")
 	t.kind = or(r.FieldType, "event_type", "type")
 	t.time = -1
-	var timed []int
-	for i, c := range t.rel.Columns {
-		if slot.HoldsTime(c) {
-			timed = append(timed, i)
-		}
-	}
+	// Another column with a time may be that of an update.
 	for _, i := range []int{find(r.FieldTimestamp), find("created_at"), find("createdAt")} {
-		if t.time < 0 && slices.Contains(timed, i) {
+		if t.time < 0 && i >= 0 && slot.HoldsTime(t.rel.Columns[i]) {
 			t.time = i
 		}
-	}
-	if t.time < 0 && len(timed) == 1 {
-		t.time = timed[0]
 	}
 	if t.id < 0 {
 		return &exit.Error{Code: exit.Config,
@@ -276,7 +263,7 @@ func (s *search) refuseScan(ctx context.Context, t *table, query string, values 
 	bytes, err := postgres.One[int64](ctx, s.conn, `
 		SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(c.oid)), 0)::bigint
 		FROM pg_catalog.pg_class c WHERE c.oid = ANY($1::oid[]) AND c.relname = ANY($2::name[])`,
-		s.oids(ctx, t.name), names)
+		t.oids, names)
 	if err != nil {
 		return fmt.Errorf("read the size of table %s: %w", t.name, err)
 	}

@@ -54,6 +54,9 @@ func (e *Event) print(w io.Writer, several bool) error {
 		if e.Why != "" {
 			line("why", "%s", e.Why)
 		}
+		if e.Next != "" {
+			line("next", "%s", e.Next)
+		}
 	}
 	if row := e.Row; row != nil {
 		in := row.Table

@@ -252,12 +252,17 @@ func (t *topics) forward(ctx context.Context, h *hunt, span topicreader.Span) er
 // is twice as many.
 const firstWindow = 10_000
 
-// backward reads a span from its end: of rows without a time the newest are the likeliest.
+// backward reads a span from its end: of rows without a time the newest are the likeliest. It
+// goes on for as many records as forward does, since what it finds may be a repetition.
 func (t *topics) backward(ctx context.Context, h *hunt, span topicreader.Span) error {
 	l := newLooked(span)
 	l.From, l.To = span.End, span.End
 	var err error
-	for window := int64(firstWindow); err == nil && l.From > span.From && !h.done(); window *= 2 {
+	more := true
+	for window := int64(firstWindow); err == nil && l.From > span.From && more; window *= 2 {
+		if more = !h.done(); !more {
+			window = int64(t.tail)
+		}
 		part := span
 		part.From, part.End = max(span.From, l.From-window), l.From
 		err = t.scan(ctx, h, part, &l, func() error { return nil })
@@ -269,9 +274,6 @@ func (t *topics) backward(ctx context.Context, h *hunt, span topicreader.Span) e
 		default: // not even the newest
 			l.From = part.From
 		}
-	}
-	if err == nil && h.done() {
-		err = errFound
 	}
 	return t.end(h, l, err)
 }

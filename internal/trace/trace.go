@@ -11,6 +11,7 @@
 //	letters.go dead letters and parked keys
 //	relay.go   what the running relay reports
 //	explain.go the state of an event, and why
+//	commit.go  what is known of the commit of an event, and the steps on its way
 //	order.go   the events of a key in the order of their commits
 //	result.go  the result, as JSON
 //	text.go    the result, for people

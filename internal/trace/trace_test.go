@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -235,4 +239,29 @@ func TestTrace_PrintsOneLineForEachFact(t *testing.T) {
 	require.Contains(t, out.String(), "-250ms")
 	r.Redact()
 	require.Nil(t, r.Events[0].Row.Columns[0].Value)
+}
+
+// What an update may have changed bounds nothing.
+func TestNoEarlier_TrustsOnlyTimesOfTheInsert(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	column := func(oid uint32) *table {
+		return &table{rel: &replication.Relation{Columns: []replication.Column{{TypeOID: oid}}}}
+	}
+	message := &sink.Message{Timestamp: at.Add(-time.Hour)}
+	none := column(pgtype.TimestamptzOID)
+	none.time = -1
+	require.Zero(t, (&event{table: none, committed: at}).noEarlier(message))
+	require.Equal(t, at.Add(-clockMargin),
+		(&event{table: column(pgtype.TimestamptzOID), inserted: at, committed: at}).noEarlier(message))
+	require.Equal(t, at.Add(-zoneMargin-clockMargin),
+		(&event{table: column(pgtype.TimestampOID), inserted: at}).noEarlier(message), "of any zone")
+	configured := column(pgtype.TimestamptzOID)
+	configured.rule.FieldTimestamp = "at"
+	require.Equal(t, at.Add(-time.Hour-clockMargin),
+		(&event{table: configured, inserted: at}).noEarlier(message), "the record has it")
+	v7 := &event{table: none}
+	v7.ID = "019c1234-5678-7abc-8def-0123456789ab"
+	require.Equal(t, time.UnixMilli(0x019c12345678).Add(-clockMargin).UTC(), v7.noEarlier(message).UTC())
+	v7.ID = id(1)
+	require.Zero(t, v7.noEarlier(message), "of another version")
 }
