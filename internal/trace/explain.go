@@ -25,8 +25,8 @@ func (s *search) note(text string) { s.result.Notes = append(s.result.Notes, tex
 func (s *search) explain(failed error) {
 	r := &s.result
 	r.ID, r.Events = s.ID, []*Event{}
-	r.Looked.Tables = append([]string{}, r.Looked.Tables...) // [] in JSON, not null
-	r.Looked.Topics = append([]TopicLooked{}, r.Looked.Topics...)
+	r.Searched.Tables = append([]string{}, r.Searched.Tables...) // [] in JSON, not null
+	r.Searched.Topics = append([]TopicSearched{}, r.Searched.Topics...)
 	if s.Key != nil {
 		r.Key = *s.Key
 	}
@@ -324,11 +324,11 @@ func (s *search) answerNothing(what string, failed error) {
 	if failed != nil {
 		r.State = Undecided
 	}
-	in := "no row of " + strings.Join(r.Looked.Tables, ", ") + " has it"
-	if len(r.Looked.Unreadable) > 0 {
+	in := "no row of " + strings.Join(r.Searched.Tables, ", ") + " has it"
+	if len(r.Searched.Unreadable) > 0 {
 		in += ", and not all tables could be read"
 	}
-	if r.Looked.DeadLetters != "" {
+	if r.Searched.DeadLetters != "" {
 		in += ", and no dead letter"
 	}
 	r.Why = in + ". Its transaction is not committed yet, or was rolled back; or the row was " +

@@ -39,7 +39,7 @@ func (s *search) readLetters(ctx context.Context) error {
 	case err != nil:
 		return s.kafkaFailure(topic, err)
 	}
-	s.index, s.result.Looked.DeadLetters = index, topic
+	s.index, s.result.Searched.DeadLetters = index, topic
 	for _, l := range index.List(deadletter.Filter{All: true}) {
 		s.addLetter(l)
 	}

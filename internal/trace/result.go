@@ -36,7 +36,7 @@ type Result struct {
 	OrderedBy string   `json:"ordered_by,omitempty"`
 	More      bool     `json:"more,omitempty"` // the key has more rows than are shown
 	Slot      *Slot    `json:"slot,omitempty"`
-	Looked    Looked   `json:"looked"`
+	Searched  Searched `json:"searched"`
 	Notes     []string `json:"notes,omitempty"`
 }
 
@@ -150,16 +150,16 @@ type Slot struct {
 	Error     string     `json:"relay_error,omitempty"`
 }
 
-// Looked is where the search looked.
-type Looked struct {
-	Tables      []string      `json:"tables"`
-	Unreadable  []string      `json:"unreadable,omitempty"` // tables, each with the reason
-	Topics      []TopicLooked `json:"topics"`
-	DeadLetters string        `json:"dead_letters,omitempty"` // topic
+// Searched is what was read.
+type Searched struct {
+	Tables      []string        `json:"tables"`
+	Unreadable  []string        `json:"unreadable,omitempty"` // tables, each with the reason
+	Topics      []TopicSearched `json:"topics"`
+	DeadLetters string          `json:"dead_letters,omitempty"` // topic
 }
 
-// TopicLooked is what was read of a partition.
-type TopicLooked struct {
+// TopicSearched is what was read of a partition.
+type TopicSearched struct {
 	Topic     string    `json:"topic"`
 	Partition int32     `json:"partition"`
 	From      int64     `json:"from"` // offset

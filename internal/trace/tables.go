@@ -55,7 +55,7 @@ func (s *search) describeTables(ctx context.Context) error {
 	for i := range published.Tables {
 		t, err := s.describe(ctx, published, published.Tables[i])
 		if errors.As(err, new(*exit.Error)) || errors.As(err, new(*slot.PublicationError)) {
-			s.result.Looked.Unreadable = append(s.result.Looked.Unreadable, err.Error())
+			s.result.Searched.Unreadable = append(s.result.Searched.Unreadable, err.Error())
 			if unread == nil {
 				unread = err
 			}
@@ -65,7 +65,7 @@ func (s *search) describeTables(ctx context.Context) error {
 			return err
 		}
 		s.tables = append(s.tables, t)
-		s.result.Looked.Tables = append(s.result.Looked.Tables, t.name)
+		s.result.Searched.Tables = append(s.result.Searched.Tables, t.name)
 	}
 	switch {
 	case len(s.tables) > 0:

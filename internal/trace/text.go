@@ -35,7 +35,7 @@ func (r *Result) Print(w io.Writer) error {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	r.printSlot(t)
-	r.printLooked(t)
+	r.printSearched(t)
 	for _, note := range r.Notes {
 		fmt.Fprintf(t, "note\t%s\n", note)
 	}
@@ -183,19 +183,19 @@ func (r *Result) printSlot(w io.Writer) {
 		slot.Size(float64(s.Behind)), reader)
 }
 
-func (r *Result) printLooked(w io.Writer) {
-	for _, text := range r.Looked.Unreadable {
+func (r *Result) printSearched(w io.Writer) {
+	for _, text := range r.Searched.Unreadable {
 		fmt.Fprintf(w, "not read\t%s\n", terminal.OneLine(text))
 	}
-	where := "looked in"
+	where := "searched"
 	add := func(format string, args ...any) {
 		fmt.Fprintf(w, "%s\t%s\n", where, fmt.Sprintf(format, args...))
 		where = ""
 	}
-	if len(r.Looked.Tables) > 0 {
-		add("%s", strings.Join(r.Looked.Tables, ", "))
+	if len(r.Searched.Tables) > 0 {
+		add("%s", strings.Join(r.Searched.Tables, ", "))
 	}
-	for _, l := range r.Looked.Topics {
+	for _, l := range r.Searched.Topics {
 		span := ""
 		if !l.First.IsZero() {
 			span = fmt.Sprintf(", of %s to %s", stamp(l.First), stamp(l.Last))
@@ -207,8 +207,8 @@ func (r *Result) printLooked(w io.Writer) {
 		add("topic %s, partition %d, offsets %d to %d of %d, %d records%s%s", l.Topic, l.Partition,
 			l.From, l.To, l.End, l.Records, span, end)
 	}
-	if r.Looked.DeadLetters != "" {
-		add("dead letters in topic %s", r.Looked.DeadLetters)
+	if r.Searched.DeadLetters != "" {
+		add("dead letters in topic %s", r.Searched.DeadLetters)
 	}
 }
 

@@ -24,7 +24,7 @@ type topics struct {
 	// tail is how many records behind the first of an event are read: a relay that starts again
 	// repeats what was in flight, and no more.
 	tail       int
-	looked     []TopicLooked
+	searched   []TopicSearched
 	incomplete map[string]bool // topics of which not all was read that could have a record
 	partial    map[string]bool // topics that lack records that were published to them
 	missing    map[string]bool // topics that do not exist
@@ -45,8 +45,8 @@ func readCommand(cfg kafka.Config, topic string) string {
 	return kafka.AllowCommand(cfg, "--operation Describe --operation Read --topic "+topic)
 }
 
-// hunt is what is looked for in one topic.
-type hunt struct {
+// topicQuery is what is looked for in one topic.
+type topicQuery struct {
 	topic   string
 	headers []string            // that may have the id
 	byID    map[string][]*event // rows, by the value of the header and by the plain id
@@ -64,15 +64,15 @@ func (s *search) readTopics(ctx context.Context) (failed error) {
 		if s.Since.IsZero() {
 			s.Since = time.Now().Add(-topicSince)
 		}
-		h := &hunt{topic: s.Topic, id: s.ID, key: s.Key, since: s.Since, headers: s.idHeaders()}
-		err := s.topics.read(ctx, h)
-		s.addRecords(h.found)
+		q := &topicQuery{topic: s.Topic, id: s.ID, key: s.Key, since: s.Since, headers: s.idHeaders()}
+		err := s.topics.read(ctx, q)
+		s.addRecords(q.found)
 		return s.kafkaFailure(s.Topic, err)
 	}
-	for _, h := range s.hunts() {
-		if err := s.topics.read(ctx, h); err != nil {
-			failed = errors.Join(failed, s.kafkaFailure(h.topic, err))
-			s.topics.incomplete[h.topic] = true
+	for _, q := range s.topicQueries() {
+		if err := s.topics.read(ctx, q); err != nil {
+			failed = errors.Join(failed, s.kafkaFailure(q.topic, err))
+			s.topics.incomplete[q.topic] = true
 		}
 	}
 	return failed
@@ -87,110 +87,110 @@ func (s *search) idHeaders() []string {
 	return names
 }
 
-// hunts are the events that are in a topic if they are published, by topic.
-func (s *search) hunts() (all []*hunt) {
-	byTopic := map[string]*hunt{}
+// topicQueries are the events that are in a topic if they are published, by topic.
+func (s *search) topicQueries() (all []*topicQuery) {
+	byTopic := map[string]*topicQuery{}
 	for _, e := range s.events {
 		if e.topic == "" || e.ID == "" || e.Row == nil && e.acknowledged == nil {
 			continue
 		}
-		h := byTopic[e.topic]
-		if h == nil {
-			h = &hunt{topic: e.topic, byID: map[string][]*event{}, since: e.since}
-			byTopic[e.topic] = h
-			all = append(all, h)
+		q := byTopic[e.topic]
+		if q == nil {
+			q = &topicQuery{topic: e.topic, byID: map[string][]*event{}, since: e.since}
+			byTopic[e.topic] = q
+			all = append(all, q)
 		}
 		for _, name := range e.headers {
-			if !slices.Contains(h.headers, name) {
-				h.headers = append(h.headers, name)
+			if !slices.Contains(q.headers, name) {
+				q.headers = append(q.headers, name)
 			}
 		}
-		if e.since.Before(h.since) { // zero is before
-			h.since = e.since
+		if e.since.Before(q.since) { // zero is before
+			q.since = e.since
 		}
-		h.events = append(h.events, e)
-		h.left++
-		h.byID[e.ID] = append(h.byID[e.ID], e)
+		q.events = append(q.events, e)
+		q.left++
+		q.byID[e.ID] = append(q.byID[e.ID], e)
 		if id := string(e.idValue); e.idValue != nil && id != e.ID {
-			h.byID[id] = append(h.byID[id], e)
+			q.byID[id] = append(q.byID[id], e)
 		}
 	}
-	for _, h := range all {
+	for _, q := range all {
 		if !s.Since.IsZero() {
-			h.since = s.Since
+			q.since = s.Since
 		}
 	}
 	return all
 }
 
 // take keeps a record that is one of those that are looked for.
-func (h *hunt) take(r *kgo.Record) {
-	value := idOf(r, h.headers)
+func (q *topicQuery) take(r *kgo.Record) {
+	value := idOf(r, q.headers)
 	switch {
-	case h.key == nil && value == nil:
-	case h.byID != nil:
-		of := h.byID[string(value)]
+	case q.key == nil && value == nil:
+	case q.byID != nil:
+		of := q.byID[string(value)]
 		if of == nil {
-			of = h.byID[string(audit.PlainText(value))]
+			of = q.byID[string(audit.PlainText(value))]
 		}
 		for _, e := range of {
 			// The id alone decides, unless rows share it.
 			if len(of) == 1 || bytes.Equal(e.key, r.Key) {
 				if len(e.Records) == 0 {
-					h.left--
+					q.left--
 				}
 				e.Records = append(e.Records, recordOf(r, value))
 			}
 		}
-	case h.key != nil:
-		if r.Key != nil && (string(r.Key) == *h.key || string(audit.PlainText(r.Key)) == *h.key) {
-			h.found = append(h.found, recordOf(r, value))
+	case q.key != nil:
+		if r.Key != nil && (string(r.Key) == *q.key || string(audit.PlainText(r.Key)) == *q.key) {
+			q.found = append(q.found, recordOf(r, value))
 		}
-	case string(value) == h.id || string(audit.PlainText(value)) == h.id:
-		h.found = append(h.found, recordOf(r, value))
+	case string(value) == q.id || string(audit.PlainText(value)) == q.id:
+		q.found = append(q.found, recordOf(r, value))
 	}
 }
 
 // done reports whether every event was found. Those of a key without rows are not counted.
-func (h *hunt) done() bool {
-	if h.byID == nil {
-		return h.key == nil && len(h.found) > 0
+func (q *topicQuery) done() bool {
+	if q.byID == nil {
+		return q.key == nil && len(q.found) > 0
 	}
-	return h.left == 0
+	return q.left == 0
 }
 
 // read reads a topic: the partitions of the keys first, the others for events that are not found
 // there, as after partitions were added.
-func (t *topics) read(ctx context.Context, h *hunt) error {
-	spans, err := t.reader.Spans(ctx, h.topic, h.since)
+func (t *topics) read(ctx context.Context, q *topicQuery) error {
+	spans, err := t.reader.Spans(ctx, q.topic, q.since)
 	if errors.Is(err, sink.ErrUnknownTopic) {
-		t.missing[h.topic] = true
+		t.missing[q.topic] = true
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	expected := h.expect(len(spans))
+	expected := q.expect(len(spans))
 	slices.SortStableFunc(spans, func(a, b topicreader.Span) int {
 		return order(!expected[a.Partition], !expected[b.Partition])
 	})
 	for _, span := range spans {
-		if h.done() {
+		if q.done() {
 			return nil
 		}
 		read := t.forward
-		if h.since.IsZero() {
+		if q.since.IsZero() {
 			read = t.backward
 		}
-		if err := read(ctx, h, span); err != nil {
+		if err := read(ctx, q, span); err != nil {
 			return err
 		}
 	}
-	if h.done() {
+	if q.done() {
 		return nil
 	}
-	whole, err := t.reader.Whole(ctx, h.topic)
-	t.partial[h.topic] = !whole
+	whole, err := t.reader.Whole(ctx, q.topic)
+	t.partial[q.topic] = !whole
 	return err
 }
 
@@ -206,12 +206,12 @@ func order(a, b bool) int {
 }
 
 // expect returns the partitions that the records have by their keys, of n.
-func (h *hunt) expect(n int) map[int32]bool {
+func (q *topicQuery) expect(n int) map[int32]bool {
 	expected := map[int32]bool{}
-	if h.key != nil {
-		expected[int32(producer.KeyHash([]byte(*h.key))%int64(n))] = true //nolint:gosec // below n
+	if q.key != nil {
+		expected[int32(producer.KeyHash([]byte(*q.key))%int64(n))] = true //nolint:gosec // below n
 	}
-	for _, e := range h.events {
+	for _, e := range q.events {
 		if e.hash >= 0 {
 			e.partition = int32(e.hash % int64(n)) //nolint:gosec // below n
 			e.Route.Partition = &e.partition
@@ -230,11 +230,11 @@ var (
 )
 
 // forward reads a span from its beginning, up to some records behind what is looked for.
-func (t *topics) forward(ctx context.Context, h *hunt, span topicreader.Span) error {
-	l := newLooked(span)
+func (t *topics) forward(ctx context.Context, q *topicQuery, span topicreader.Span) error {
+	l := newSearched(span)
 	tail := t.tail
-	err := t.scan(ctx, h, span, &l, func() error {
-		if h.done() {
+	err := t.scan(ctx, q, span, &l, func() error {
+		if q.done() {
 			tail--
 		}
 		if tail < 0 {
@@ -245,7 +245,7 @@ func (t *topics) forward(ctx context.Context, h *hunt, span topicreader.Span) er
 	if err == nil {
 		l.To = span.End
 	}
-	return t.end(h, l, err)
+	return t.end(q, l, err)
 }
 
 // firstWindow is how many offsets of a partition are read first from its end; each further time it
@@ -254,18 +254,18 @@ const firstWindow = 10_000
 
 // backward reads a span from its end: of rows without a time the newest are the likeliest. It
 // goes on for as many records as forward does, since what it finds may be a repetition.
-func (t *topics) backward(ctx context.Context, h *hunt, span topicreader.Span) error {
-	l := newLooked(span)
+func (t *topics) backward(ctx context.Context, q *topicQuery, span topicreader.Span) error {
+	l := newSearched(span)
 	l.From, l.To = span.End, span.End
 	var err error
 	more := true
 	for window := int64(firstWindow); err == nil && l.From > span.From && more; window *= 2 {
-		if more = !h.done(); !more {
+		if more = !q.done(); !more {
 			window = int64(t.tail)
 		}
 		part := span
 		part.From, part.End = max(span.From, l.From-window), l.From
-		err = t.scan(ctx, h, part, &l, func() error { return nil })
+		err = t.scan(ctx, q, part, &l, func() error { return nil })
 		switch {
 		case err == nil:
 			l.From, l.To = part.From, span.End
@@ -275,16 +275,16 @@ func (t *topics) backward(ctx context.Context, h *hunt, span topicreader.Span) e
 			l.From = part.From
 		}
 	}
-	return t.end(h, l, err)
+	return t.end(q, l, err)
 }
 
-func newLooked(span topicreader.Span) TopicLooked {
-	return TopicLooked{Topic: span.Topic, Partition: span.Partition, From: span.From, To: span.From,
+func newSearched(span topicreader.Span) TopicSearched {
+	return TopicSearched{Topic: span.Topic, Partition: span.Partition, From: span.From, To: span.From,
 		End: span.End}
 }
 
 // scan reads a span until each or the limit ends it.
-func (t *topics) scan(ctx context.Context, h *hunt, span topicreader.Span, l *TopicLooked,
+func (t *topics) scan(ctx context.Context, q *topicQuery, span topicreader.Span, l *TopicSearched,
 	each func() error) error {
 	if t.left <= 0 && span.From < span.End {
 		return errLimit
@@ -301,7 +301,7 @@ func (t *topics) scan(ctx context.Context, h *hunt, span topicreader.Span, l *To
 		if r.Timestamp.After(l.Last) {
 			l.Last = r.Timestamp.UTC()
 		}
-		h.take(r)
+		q.take(r)
 		if err := each(); err != nil {
 			return err
 		}
@@ -322,16 +322,16 @@ func size(r *kgo.Record) int {
 }
 
 // end notes what was read of a partition.
-func (t *topics) end(h *hunt, l TopicLooked, err error) error {
+func (t *topics) end(q *topicQuery, l TopicSearched, err error) error {
 	switch {
-	case errors.Is(err, errLimit) && !h.done():
-		t.incomplete[h.topic] = true
+	case errors.Is(err, errLimit) && !q.done():
+		t.incomplete[q.topic] = true
 		err = nil
 	case err == nil, errors.Is(err, errFound), errors.Is(err, errLimit):
 		l.Complete, err = true, nil
 	}
 	if l.Records > 0 || l.From < l.End {
-		t.looked = append(t.looked, l)
+		t.searched = append(t.searched, l)
 	}
 	return err
 }

@@ -113,7 +113,7 @@ func (s *search) findRecords(ctx context.Context) error {
 	defer t.reader.Close()
 	s.topics = t
 	err = errors.Join(s.readLetters(ctx), s.readTopics(ctx))
-	s.result.Looked.Topics = t.looked
+	s.result.Searched.Topics = t.searched
 	return err
 }
 

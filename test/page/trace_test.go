@@ -43,7 +43,7 @@ func TestPage_FindsAnEvent(t *testing.T) {
 		return http.StatusOK, doc{
 			"state": "published", "answer": "event a b is published: topic orders, partition 2, offset 4711", "why": evil, "next": "postrider deadletter list",
 			"events": []doc{event}, "notes": []string{evil},
-			"looked": doc{"tables": []string{evil}, "topics": []doc{{"topic": "orders", "partition": 2, "from": 1, "to": 5, "end": 9, "complete": false}}},
+			"searched": doc{"tables": []string{evil}, "topics": []doc{{"topic": "orders", "partition": 2, "from": 1, "to": 5, "end": 9, "complete": false}}},
 		}
 	}
 	base, _ := s.serve(t, "")

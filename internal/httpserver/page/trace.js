@@ -32,7 +32,7 @@ function showTrace(r) {
     explained({ next: r.next }),
     r.events.map((e) => facts(traceFacts(e), 'facts traced')),
     (r.notes ?? []).map((note) => el('p', { class: 'note' }, note)),
-    el('p', { class: 'note' }, `Looked in ${lookedIn(r.looked) || 'nothing'}.`));
+    el('p', { class: 'note' }, `Searched: ${searchedIn(r.searched) || 'nothing'}.`));
   announce(r.answer);
 }
 
@@ -52,9 +52,9 @@ function traceFacts(e) {
   ];
 }
 
-function lookedIn(looked) {
-  const topics = looked.topics.map((t) => `topic ${t.topic} partition ${t.partition} offsets ${t.from} to ${t.to} of ${t.end}${t.complete ? '' : ' (limit reached)'}`);
-  return [...looked.tables, ...topics, looked.dead_letters && `dead letters in ${looked.dead_letters}`].filter(Boolean).join('; ');
+function searchedIn(searched) {
+  const topics = searched.topics.map((t) => `topic ${t.topic} partition ${t.partition} offsets ${t.from} to ${t.to} of ${t.end}${t.complete ? '' : ' (limit reached)'}`);
+  return [...searched.tables, ...topics, searched.dead_letters && `dead letters in ${searched.dead_letters}`].filter(Boolean).join('; ');
 }
 
 document.getElementById('find-event').addEventListener('submit', (e) => {
