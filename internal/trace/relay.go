@@ -35,6 +35,9 @@ func (s *search) acknowledged() {
 	}
 	for i := range s.relay.Recent {
 		p := &s.relay.Recent[i]
+		if p.Topic == s.cfg.DeadLetter.Topic { // its dead letter, which is no publication
+			continue
+		}
 		for _, e := range s.events {
 			if e.acknowledged == nil && p.EventID == e.ID && p.Topic == e.topic && e.ID != "" {
 				e.acknowledged = p

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/test/parts"
@@ -239,6 +240,17 @@ func TestTrace_PrintsOneLineForEachFact(t *testing.T) {
 	require.Contains(t, out.String(), "-250ms")
 	r.Redact()
 	require.Nil(t, r.Events[0].Row.Columns[0].Value)
+}
+
+func TestAcknowledged_TakesNoDeadLetterForAPublication(t *testing.T) {
+	s := &search{Request: Request{ID: "x"}, relay: &Relay{Recent: []relay.Published{
+		{EventID: "x", Topic: "dead"}, {EventID: "y", Topic: "orders"}}}}
+	s.cfg.DeadLetter.Topic = "dead"
+	s.acknowledged()
+	require.Empty(t, s.events)
+	s.relay.Recent[0].Topic = "orders"
+	s.acknowledged()
+	require.Len(t, s.events, 1)
 }
 
 // What an update may have changed bounds nothing.
