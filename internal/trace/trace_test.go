@@ -153,6 +153,7 @@ func TestTrace_HasThePositionAndEveryLeg(t *testing.T) {
 func TestTrace_FindsDeadLettersAndParkedKeys(t *testing.T) {
 	w := newWorld(t, outbox, "[sink.kafka.topics]\ncreate = true\npartitions = 1\nreplication_factor = 1\n"+
 		"[deadletter]\ntopic = \"PREFIX-dead\"\ninvalid_topic = \"dead_letter_key\"\n"+
+		"too_large = \"dead_letter_key\"\n"+
 		"not_routable = \"skip\"")
 	w.createSlot()
 	w.do(`INSERT INTO outbox VALUES ('` + id(1) + `', 'in valid', 'a', NULL, 'CANARY'),
@@ -160,6 +161,8 @@ func TestTrace_FindsDeadLettersAndParkedKeys(t *testing.T) {
 	r := w.byID(1)
 	require.Equal(t, Waiting, r.State)
 	require.Contains(t, r.Why, `it will be a dead letter (deadletter.invalid_topic = "dead_letter_key")`)
+	w.do(`INSERT INTO outbox VALUES ('` + id(4) + `', 'order', 'big', NULL, repeat('x', 2000000))`)
+	w.do(`INSERT INTO outbox VALUES ('` + id(5) + `', 'order', 'big', NULL, 'CANARY')`)
 	w.start()
 	w.awaitPassed()
 	r = w.byID(1)
@@ -175,14 +178,34 @@ func TestTrace_FindsDeadLettersAndParkedKeys(t *testing.T) {
 	require.Contains(t, r.Why, `skipped by deadletter.not_routable = "skip"`)
 	require.Equal(t, Published, w.byID(3).State)
 
+	// Later events of a parked key follow the first.
+	large, parked := w.byID(4), w.byID(5)
+	require.Equal(t, "too_large", large.Events[0].Letters[0].Cause)
+	require.Equal(t, DeadLetter, parked.State)
+	require.Equal(t, "parked", parked.Events[0].Letters[0].Cause)
+	require.True(t, parked.Events[0].Parked)
+
 	// The row is deleted; its dead letter remains.
 	w.do("DELETE FROM outbox WHERE id = '" + id(1) + "'")
 	require.Equal(t, DeadLetter, w.byID(1).State)
 	w.relay.Stop(t)
-	out, code := parts.RunRelay(t, parts.RelayConfig{}, "deadletter", "discard", "--config", w.file,
-		"--yes", letter.ID)
-	require.Zero(t, code, out.Log.String())
+	w.insert(6, "big")
+	r = w.byID(6)
+	require.Equal(t, Waiting, r.State)
+	require.Contains(t, r.Why, "its key is parked")
+	resolve := func(action, letter string) {
+		out, code := parts.RunRelay(t, parts.RelayConfig{}, "deadletter", action, "--config", w.file,
+			"--yes", letter)
+		require.Zero(t, code, out.Log.String())
+	}
+	resolve("discard", letter.ID)
 	require.Equal(t, Discarded, w.byID(1).State)
+	resolve("discard", large.Events[0].Letters[0].ID)
+	resolve("redrive", parked.Events[0].Letters[0].ID)
+	r = w.byID(5)
+	require.Equal(t, Published, r.State)
+	require.Equal(t, parked.Events[0].Letters[0].ID, r.Events[0].Records[0].Redriven)
+	require.Equal(t, "redriven", r.Events[0].Letters[0].Action)
 }
 
 func TestTrace_ExplainsWhatIsNeverPublished(t *testing.T) {
