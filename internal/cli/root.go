@@ -13,8 +13,7 @@
 //	status.go            status
 //	pause.go             pause and resume
 //	slot.go              slot list, show, create and drop
-//	slotadvance.go       slot advance
-//	slotpast.go          slot advance --past
+//	slotadvance.go       slot advance, with --past
 //	slotadopt.go         slot adopt
 //	recover.go           recover
 //	tail.go              tail
