@@ -30,6 +30,9 @@ var role string
 //go:embed publication.sql
 var publication string
 
+//go:embed prune.sql
+var prune string
+
 // The presets of an outbox table.
 const (
 	Plain       = "plain"       // outbox.sql
@@ -42,6 +45,9 @@ func Presets() []string { return []string{Plain, Partitioned, Debezium} }
 
 // Role is role.sql: the least privileged role that the relay needs.
 func Role() string { return role }
+
+// Prune is prune.sql: what pruning needs beside Role.
+func Prune() string { return prune }
 
 // Publication is publication.sql. For other names see slot.CreatePublicationSQL.
 func Publication() string { return publication }

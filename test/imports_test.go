@@ -133,6 +133,7 @@ var allowed = map[string][]string{
 	"sink/kafka/topicreader": {"sink", "sink/kafka"},
 	"sink/kafka/producer":    {"sink", "sink/kafka", "sink/kafka/topicreader"},
 	"internal/audit/topics":  {"sink", "sink/kafka"},
+	"internal/prune":         {"internal/postgres", "slot"},
 	"internal/suggest":       {},
 	"inbox":                  {},
 	"inbox/kgoinbox":         {"inbox"},

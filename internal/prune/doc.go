@@ -1,0 +1,15 @@
+// Package prune removes rows from outbox tables that were delivered and are old enough.
+//
+// A row does not hold the position of its commit. What is proven is about its xmin, in two
+// directions (docs/decisions/0032-pruning-by-proof.md): the horizon bounds it from above by the
+// confirmed position of the slot, and the coverage bounds it from below by the time since which
+// the slot has existed without interruption.
+//
+//	config.go   the section [prune]
+//	coverage.go Coverage: which rows of a relation the slot has certainly delivered, as SQL
+//	state.go    the table public.postrider_prune, where coverage survives a restart and a restore
+//	slot.go     whether the slot is still the one of an earlier look
+//	look.go     one look at the server: snapshot, position, wait, and the new coverage
+//	lock.go     one pruner at a time for a slot, and a mark on the slot
+//	evidence.go whether inserts into a relation were published all the time
+package prune

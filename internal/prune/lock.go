@@ -1,0 +1,43 @@
+package prune
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
+)
+
+// lock takes the advisory lock of a slot, which one pruner at a time has, until unlock is called
+// or the connection ends. held: another one has it.
+func lock(ctx context.Context, conn *pgx.Conn, slotName string) (unlock func(), held bool,
+	err error) {
+	sum := sha256.Sum256([]byte("postrider prune " + slotName))
+	key := int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // any number will do
+	taken, err := postgres.One[bool](ctx, conn, `SELECT pg_catalog.pg_try_advisory_lock($1)`, key)
+	if err != nil {
+		return nil, false, fmt.Errorf("lock the pruning of slot %q: %w", slotName, err)
+	}
+	return func() {
+		// after an error the connection is closed, which releases it too
+		_, _ = conn.Exec(context.WithoutCancel(ctx), `SELECT pg_catalog.pg_advisory_unlock($1)`, key)
+	}, !taken, nil
+}
+
+// markSlot gives the counters of a slot a date of reset, once: it goes with the slot, so the slot
+// is recognised by it after a restart of relay and server. It takes a right that sql/prune.sql
+// grants.
+func markSlot(ctx context.Context, conn *pgx.Conn, s *stream) error {
+	if postgres.Major(conn) < 15 || !s.resetAt.IsZero() {
+		return nil
+	}
+	may, err := postgres.One[bool](ctx, conn, `SELECT pg_catalog.has_function_privilege(
+		'pg_catalog.pg_stat_reset_replication_slot(text)', 'EXECUTE')`)
+	if err == nil && may {
+		_, err = conn.Exec(ctx, `SELECT pg_catalog.pg_stat_reset_replication_slot($1::text)`, s.Name)
+	}
+	return postgres.Wrap(err, "reset the counters of slot %q", s.Name)
+}
