@@ -16,6 +16,7 @@
 //	slotadvance.go       slot advance, with --past
 //	slotadopt.go         slot adopt
 //	recover.go           recover
+//	prune.go             prune
 //	tail.go              tail
 //	deadletter.go        deadletter list and show
 //	deadletterredrive.go deadletter redrive and discard
@@ -120,8 +121,9 @@ is confirmed to PostgreSQL only after the broker has acknowledged everything up 
 	a.globalFlags(root)
 	// In the order of the help.
 	root.AddCommand(newRun(a), newDemo(a), newBench(a), newInit(a), newCheck(a), newStatus(a),
-		newPause(a), newResume(a), newSlot(a), newRecover(a), newTail(a), newDeadLetter(a),
-		newAudit(a), newTrace(a), newAlerts(a), newImportDebezium(a), newConfig(a), newHealthcheck(a),
+		newPause(a), newResume(a), newSlot(a), newRecover(a), newPrune(a), newTail(a),
+		newDeadLetter(a), newAudit(a), newTrace(a), newAlerts(a), newImportDebezium(a), newConfig(a),
+		newHealthcheck(a),
 		newVersion(a))
 	a.prepare(root)
 	return root

@@ -32,6 +32,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/prune"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -50,6 +51,7 @@ type Config struct {
 	Sink        Sink               `toml:"sink"`
 	Snapshot    backfill.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
+	Prune       prune.Config       `toml:"prune"`
 	DeadLetter  deadletter.Config  `toml:"deadletter"`
 	Monitor     monitor.Config     `toml:"monitor"`
 	Health      health.Config      `toml:"health"`
@@ -70,6 +72,7 @@ func Default() Config {
 		Sink:        Sink{Kind: SinkKafka, Kafka: kafka.DefaultConfig()},
 		Snapshot:    backfill.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
+		Prune:       prune.DefaultConfig(),
 		DeadLetter:  deadletter.DefaultConfig(),
 		Monitor:     monitor.DefaultConfig(),
 		Health:      health.DefaultConfig(),

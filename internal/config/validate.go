@@ -34,6 +34,7 @@ func (c Config) checks() []check {
 		{"relay", c.Relay.Validate},
 		{"relay", c.validateHeartbeat},
 		{"relay", c.validatePositions},
+		{"prune", c.validatePrune},
 		{"deadletter", c.validateDeadLetters},
 		{"monitor", c.Monitor.Validate},
 		{"health", c.Health.Validate},
@@ -105,6 +106,18 @@ func (c Config) validatePositions() error {
 			"is recognised by them", relay.DedupTail)
 	}
 	return nil
+}
+
+// validatePrune also checks that there are tables, and a sink that keeps what it acknowledges.
+func (c Config) validatePrune() error {
+	err := c.Prune.Validate()
+	switch {
+	case err != nil || !c.Prune.Enabled:
+		return err
+	case len(c.Replication.Tables) == 0:
+		return errors.New("prune.enabled needs replication.tables: logical messages are in no table")
+	}
+	return c.needsKafka("prune.enabled needs", "keeps the rows")
 }
 
 func (c Config) validateDeadLetters() error {

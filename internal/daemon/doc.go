@@ -7,6 +7,7 @@
 //	snapshot.go    rows from before the slot
 //	deadletters.go the dead-letter topic, and rows of dead letters, routed again
 //	recover.go     publishes the rows that a lost slot did not deliver
+//	prune.go       removes delivered rows
 //	existing.go    prints rows that are in the tables already
 //	lost.go        what a lost slot has lost
 //	dryrun.go      a relay with a temporary slot, and a position of the slot for slot advance

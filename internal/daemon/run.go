@@ -54,7 +54,9 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 		Str("sink", cfg.Sink.Kind).Msg("relay started")
 
 	endWatch := d.StartWatch(ctx, stop, log)
+	endPruner := d.startPruner(stop)
 	err = d.Relay.Run(kill, stop)
+	endPruner()
 	endWatch()
 	st := d.Relay.State()
 	if err != nil {

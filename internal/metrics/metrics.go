@@ -116,6 +116,15 @@ type Set struct {
 	DeadLetterSkipped *prometheus.CounterVec `name:"deadletter_skipped_total" labels:"cause"`
 	ParkedKeys        *Optional              `name:"deadletter_parked_keys"`
 
+	// Of [prune], by table.
+	PruneRows       *prometheus.CounterVec `name:"prune_rows_total" labels:"relation"`
+	PruneLastRun    *Optional              `name:"prune_last_run_timestamp_seconds"` // SetTime
+	PruneFailures   prometheus.Counter     `name:"prune_failures_total"`
+	PruneGaps       *OptionalVec           `name:"prune_gaps" labels:"relation"`
+	PruneOldestRow  *OptionalVec           `name:"prune_oldest_row_timestamp_seconds" labels:"relation"`
+	PruneDeadRows   *OptionalVec           `name:"prune_dead_rows" labels:"relation"`
+	PruneAutovacuum *OptionalVec           `name:"prune_last_autovacuum_timestamp_seconds" labels:"relation"`
+
 	topics topics
 }
 

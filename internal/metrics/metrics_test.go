@@ -34,7 +34,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	}
 	for _, o := range []*Optional{
 		s.OldestUnacked, s.LastProgress, s.ConfigLoaded, s.SlotObserved, s.SnapshotEstimated,
-		s.SnapshotCompleted, s.ParkedKeys,
+		s.SnapshotCompleted, s.ParkedKeys, s.PruneLastRun,
 	} {
 		o.SetTime(at)
 	}
@@ -53,6 +53,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	for _, v := range []*OptionalVec{
 		s.SlotWALRate, s.SlotDrainRate, s.SlotInvalidated, s.SlotOldestBlocker, s.SlotOtherActive,
 		s.SlotOtherRetained, s.SlotOtherSafeWAL, s.RateLimitRows, s.RateLimitBytes,
+		s.PruneGaps, s.PruneOldestRow, s.PruneDeadRows, s.PruneAutovacuum,
 	} {
 		v.Replace(Sample(1, "5m"))
 	}
@@ -62,6 +63,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	s.AlertsFailed.WithLabelValues("webhook").Inc()
 	s.DeadLetters.WithLabelValues("not_routable").Inc()
 	s.DeadLetterSkipped.WithLabelValues("too_large").Inc()
+	s.PruneRows.WithLabelValues("public.outbox").Inc()
 	s.RateWaited.WithLabelValues("relay.max_rate").Inc()
 	s.SlotActive.SetBool(true)
 	s.SlotPublicationOK.SetBool(false)
@@ -140,7 +142,7 @@ func TestSet_HasNoLabelBeyondTheBoundedOnes(t *testing.T) {
 	sort.Strings(names)
 	require.Equal(t, []string{
 		"cause", "condition", "go_version", "holder", "limit", "other_slot", "phase", "reason",
-		"receiver", "result", "severity", "slot", "state", "status", "topic", "version", "window",
+		"receiver", "relation", "result", "severity", "slot", "state", "status", "topic", "version", "window",
 	}, names)
 }
 

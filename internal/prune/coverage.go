@@ -131,6 +131,9 @@ const xidSQL = `(CASE WHEN xmin::text::bigint < 3 THEN xmin::text::bigint
 const nextXIDSQL = `(SELECT
 	pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint)`
 
+// never is the condition that no row fulfils.
+const never = "false"
+
 // Delivered is a condition for the rows of the relation that the slot has delivered. It has no
 // parameters, is never NULL, and names xmin and the column without their table. It holds for every
 // later snapshot too. A caller keeps rows with open dead letters besides.
@@ -147,7 +150,7 @@ func (c *Coverage) Delivered() string {
 		ranges = append(ranges, condition)
 	}
 	if len(ranges) == 0 {
-		return "false"
+		return never
 	}
 	return "COALESCE(" + strings.Join(ranges, " OR ") + ", false)"
 }
@@ -176,7 +179,7 @@ func (c *Coverage) Above() string {
 func (c *Coverage) CommittedBefore(at time.Time) string {
 	i := c.oldest(at)
 	if i < 0 {
-		return "false"
+		return never
 	}
 	return fmt.Sprintf("%s < %d", xidSQL, c.Marks[i].XID)
 }

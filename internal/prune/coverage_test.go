@@ -115,7 +115,7 @@ func (p *place) consumeNoMore() {
 
 func (p *place) look() *Coverage {
 	p.T.Helper()
-	c, err := p.prover.Look(p.T.Context(), []Relation{p.table}, false)
+	c, err := p.prover.Look(p.T.Context(), []Relation{p.table}, Save)
 	require.NoError(p.T, err)
 	return c[0]
 }
@@ -162,7 +162,7 @@ func TestLook_CoversWhatTheSlotSends(t *testing.T) {
 
 			p.consumeNoMore()
 			p.insert("waits")
-			_, err = p.prover.Look(t.Context(), []Relation{p.table}, false)
+			_, err = p.prover.Look(t.Context(), []Relation{p.table}, Save)
 			require.ErrorIs(t, err, ErrBehind)
 		})
 	}
@@ -189,7 +189,7 @@ func TestLook_KeepsWhatASlotOfTheSameNameLeftOut(t *testing.T) {
 			require.Equal(t, []string{"first", "second"}, p.delivered(p.look()))
 			p.Exec(`UPDATE outbox SET payload = payload || '!' WHERE payload LIKE 'without%'`)
 			require.Equal(t, []string{"first", "second"}, p.delivered(p.look()))
-			c, err := p.prover.Look(t.Context(), []Relation{p.table}, true)
+			c, err := p.prover.Look(t.Context(), []Relation{p.table}, Accept)
 			require.NoError(t, err)
 			require.Len(t, p.delivered(c[0]), 5, "an operator says that all were delivered")
 		})
@@ -209,7 +209,7 @@ func TestLook_KeepsWhatWasNotPublished(t *testing.T) {
 	require.NoError(t, err)
 	p.Exec(`ALTER PUBLICATION postrider ADD TABLE outbox`)
 	p.prover.fenceTimeout = 10 * time.Millisecond
-	_, err = p.prover.Look(t.Context(), []Relation{p.table}, false)
+	_, err = p.prover.Look(t.Context(), []Relation{p.table}, Save)
 	p.prover.fenceTimeout = fenceTimeout
 	require.ErrorIs(t, err, ErrOpen, "its rows are not sent, although it commits later")
 	require.NoError(t, tx.Commit(t.Context()))

@@ -6,10 +6,14 @@
 // the slot has existed without interruption.
 //
 //	config.go   the section [prune]
+//	prune.go    Pruner: runs, one after the other, and what they log and export
+//	report.go   what a run did
+//	table.go    which tables must not be pruned, and which column orders a table's rows
+//	rows.go     deletes in chunks
 //	coverage.go Coverage: which rows of a relation the slot has certainly delivered, as SQL
 //	state.go    the table public.postrider_prune, where coverage survives a restart and a restore
 //	slot.go     whether the slot is still the one of an earlier look
 //	look.go     one look at the server: snapshot, position, wait, and the new coverage
-//	lock.go     one pruner at a time for a slot, and a mark on the slot
 //	evidence.go whether inserts into a relation were published all the time
+//	lock.go     one pruner at a time for a slot, and a mark on the slot
 package prune

@@ -24,8 +24,10 @@ type Relation struct {
 	ColumnType string
 }
 
-// Sentinels. A caller removes nothing, and tries again at its next run.
+// Sentinels. All but ErrRefused are temporary: nothing is removed until the next run.
 var (
+	ErrRefused = errors.New("rows cannot be pruned")
+	ErrBusy    = errors.New("another process prunes the tables of the slot")
 	ErrBehind  = errors.New("the slot is not confirmed up to what the tables show")
 	ErrOpen    = errors.New("transactions are open that began before the slot was looked at")
 	ErrChanged = errors.New("the slot, its session or the publication changed while it was looked at")
@@ -66,25 +68,31 @@ func NewProver(ctx context.Context, conn *pgx.Conn, slotName, publication string
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, forgetDropped, system, slotName); err != nil {
-		return nil, fmt.Errorf("write table %s: %w", stateTable, postgres.Error(err))
-	}
 	return &Prover{conn: conn, slot: slotName, publication: publication, system: system,
 		retention: retention, fenceTimeout: fenceTimeout, states: map[uint32]*state{}}, nil
 }
 
-// Look returns the coverage of each relation as of now, and saves it. It blocks until the slot is
+// Mode is what a Look does besides looking.
+type Mode int
+
+// The modes.
+const (
+	Save   Mode = iota // saves the coverage
+	DryRun             // saves nothing
+	Accept             // makes all rows that are visible now count as delivered, and saves that
+)
+
+// Look returns the coverage of each relation as of now. It blocks until the slot is
 // confirmed up to the end of the WAL, for half a minute at most; where a coverage begins, also
-// until older transactions have ended. accept makes all rows that are visible now count as
-// delivered. After an error nothing is known; ErrBehind, ErrOpen and ErrChanged are temporary.
-// Only one process may call it at a time for a slot: take the Lock.
+// until older transactions have ended. After an error nothing is known; ErrBehind, ErrOpen and
+// ErrChanged are temporary. Only one process may call it at a time for a slot: see lock.
 func (p *Prover) Look(ctx context.Context, relations []Relation,
-	accept bool) ([]*Coverage, error) {
+	mode Mode) ([]*Coverage, error) {
 	if err := p.readStates(ctx); err != nil {
 		return nil, err
 	}
 	l, err := p.snapshot(ctx, relations, nil)
-	if err == nil && (accept || len(l.begins) > 0) {
+	if err == nil && (mode == Accept || len(l.begins) > 0) {
 		l, err = p.snapshotBehindFence(ctx, relations, l)
 	}
 	if err != nil {
@@ -94,12 +102,12 @@ func (p *Prover) Look(ctx context.Context, relations []Relation,
 	if err != nil {
 		return nil, err
 	}
-	coverages, due := make([]*Coverage, len(relations)), accept
+	coverages, due := make([]*Coverage, len(relations)), mode == Accept
 	for i, r := range relations {
 		s := l.states[i]
 		began, begins := l.begins[r.OID]
 		switch {
-		case accept:
+		case mode == Accept:
 			s.accept(l.horizon, l.at)
 		case begins:
 			s.begin(began)
@@ -109,6 +117,9 @@ func (p *Prover) Look(ctx context.Context, relations []Relation,
 		// The saving takes an xid: without other transactions it would follow itself for ever.
 		due = due || begins || l.horizon > s.savedHorizon+1
 		coverages[i] = &s.Coverage
+	}
+	if mode == DryRun {
+		return coverages, nil
 	}
 	if due {
 		if err := p.save(ctx, relations, l); err != nil {
@@ -124,6 +135,9 @@ func (p *Prover) Look(ctx context.Context, relations []Relation,
 // save saves the states in one transaction.
 func (p *Prover) save(ctx context.Context, relations []Relation, l *look) error {
 	return pgx.BeginFunc(ctx, p.conn, func(pgx.Tx) error {
+		if _, err := p.conn.Exec(ctx, forgetDropped, p.system, p.slot); err != nil {
+			return fmt.Errorf("write table %s: %w", stateTable, postgres.Error(err))
+		}
 		for i, r := range relations {
 			if err := l.states[i].save(ctx, p.conn, p.system, p.slot, r.OID); err != nil {
 				return err

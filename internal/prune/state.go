@@ -53,13 +53,14 @@ func verifyStateTable(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return fmt.Errorf("look for table %s: %w", stateTable, err)
 	}
-	problem, fix := "", "psql -v ON_ERROR_STOP=1 -f sql/prune.sql   # as a superuser"
+	const install = "psql -v ON_ERROR_STOP=1 -f sql/prune.sql   # as a superuser"
+	var problem, fix string
 	switch {
 	case len(found) == 0:
-		problem = "does not exist"
+		problem, fix = "does not exist", install
 	case !found[0].Plain:
 		problem, fix = "is not an ordinary table without triggers, rules and row security",
-			"DROP TABLE "+stateTable+";\n"+fix
+			"DROP TABLE "+stateTable+";\n"+install
 	case !found[0].Trusted:
 		problem = "belongs to role " + found[0].Owner + ", which is neither a superuser nor the owner " +
 			"of the database nor the role of this connection: it could have any row removed"

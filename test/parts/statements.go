@@ -95,7 +95,13 @@ var variable = []struct {
 	{regexp.MustCompile(`""(?:\s*,\s*"")+`), `""`},
 	{regexp.MustCompile(`''(?:\s*,\s*'')+`), `''`},
 	{regexp.MustCompile(`\s+`), ` `},
+	// the conditions of package prune, of which there are some
+	{regexp.MustCompile(coveredRange + `(?: OR ` + coveredRange + `)*`), `covered`},
+	{regexp.MustCompile(` AND \("" > LEAST\(''\)\)| AND "" >= ''`), ``},
 }
+
+const coveredRange = `\(CASE WHEN xmin::text::bigint < 0 THEN [^;]*? END\) BETWEEN 0 AND 0` +
+	`(?: AND "" > '')?`
 
 // NormalStatement is the same for two statements that differ in literals, names of users' objects
 // and numbers of columns. Empty: the statement has no name that could be resolved to another

@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/prune"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka/producer"
+)
+
+// Prune prunes the tables once. Errors are those of prune.Pruner.Once, and of a broker whose
+// dead-letter topic cannot be read.
+func Prune(ctx context.Context, env Environment, cfg config.Config, mode prune.Mode,
+	log zerolog.Logger) (*prune.Report, error) {
+	pruner, end := Unmeasured(env, cfg, log).newPruner()
+	defer end()
+	return pruner.Once(ctx, mode)
+}
+
+// startPruner prunes while the relay streams, if [prune] is on, until stop ends or end is called.
+func (d *Daemon) startPruner(stop context.Context) (end func()) {
+	if !d.cfg.Prune.Enabled {
+		return func() {}
+	}
+	pruner, closeLetters := d.pipeline.newPruner()
+	ctx, cancel := context.WithCancel(stop)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		pruner.Run(ctx, func() bool { return d.Relay.State().Phase == relay.Streaming })
+	}()
+	return func() {
+		cancel()
+		<-ended
+		closeLetters()
+	}
+}
+
+// newPruner returns a Pruner of the tables. end closes it.
+func (p *Pipeline) newPruner() (pruner *prune.Pruner, end func()) {
+	parts := prune.Parts{
+		Postgres: p.Config.Postgres, Config: p.Config.Prune, Slot: p.Config.Slot.Name,
+		Publication: p.Config.Replication.Publication, Metrics: p.metrics, Log: p.Component("prune"),
+	}
+	for _, table := range p.Config.Replication.Tables {
+		columns := p.Config.KeyColumns(table)
+		parts.Tables = append(parts.Tables,
+			prune.Source{Table: table, ID: columns.ID, Timestamp: columns.Timestamp})
+	}
+	open := &openLetters{pipeline: p}
+	parts.DeadLetters = open.rows
+	pruner = prune.New(parts)
+	return pruner, func() {
+		pruner.Close()
+		open.close()
+	}
+}
+
+// openLetters reads which rows have open dead letters. It reads the topic once, and then what is
+// new. It is for one goroutine.
+type openLetters struct {
+	pipeline *Pipeline
+	store    *producer.DeadLetters // nil: not open
+	index    *deadletter.Index
+}
+
+func (o *openLetters) close() {
+	if o.store != nil {
+		o.store.Close()
+	}
+	o.store = nil
+}
+
+// rows returns the ids of these rows by relation. Also without a policy that makes dead letters
+// there may be earlier ones.
+func (o *openLetters) rows(ctx context.Context) (map[string][]string, error) {
+	cfg := o.pipeline.Config
+	if cfg.Sink.Kind != config.SinkKafka {
+		return nil, nil
+	}
+	err := o.read(ctx, cfg)
+	if errors.Is(err, sink.ErrUnknownTopic) && !cfg.DeadLetter.On() {
+		return nil, nil
+	}
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	if len(o.index.Unknown) > 0 {
+		return nil, o.index.Unknown[0]
+	}
+	open := map[string][]string{}
+	for _, e := range o.index.List(deadletter.Filter{}) {
+		open[e.Relation] = append(open[e.Relation], e.EventID)
+	}
+	return open, nil
+}
+
+func (o *openLetters) read(ctx context.Context, cfg config.Config) (err error) {
+	if o.store != nil {
+		return o.index.Update(ctx, 0)
+	}
+	broker := cfg.Sink.Kafka
+	broker.Topics.Create = false
+	o.store, err = producer.OpenDeadLetters(ctx, broker, cfg.DeadLetter.Topic, "",
+		o.pipeline.Component("prune"))
+	if err == nil {
+		o.index, err = deadletter.Read(ctx, o.store)
+	}
+	return err
+}

@@ -1,0 +1,307 @@
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+)
+
+// Parts are what a Pruner depends on.
+type Parts struct {
+	Postgres          postgres.Config
+	Config            Config
+	Slot, Publication string
+	Tables            []Source
+	// DeadLetters returns the ids of rows with open dead letters, by their relation, which may be a
+	// partition. nil: there are none.
+	DeadLetters func(ctx context.Context) (map[string][]string, error)
+	Metrics     *metrics.Set
+	Log         zerolog.Logger
+}
+
+// Pruner removes rows. It is for one goroutine.
+type Pruner struct {
+	parts  Parts
+	conn   *pgx.Conn // nil: none is open
+	prover *Prover
+	began  map[string]time.Time // Coverage.Began by table, as it was logged
+	failed string               // the last error that was logged; empty: the last run succeeded
+}
+
+// New returns a Pruner. It connects to nothing.
+func New(parts Parts) *Pruner { return &Pruner{parts: parts, began: map[string]time.Time{}} }
+
+// Close ends the connection, and with it the lock.
+func (p *Pruner) Close() {
+	if p.conn != nil {
+		postgres.Close(p.conn)
+	}
+	p.conn, p.prover = nil, nil
+}
+
+// Run prunes after each interval while streaming returns true, until ctx ends. A statement that
+// runs then is cancelled. Errors go to log and metrics; the next run tries again.
+func (p *Pruner) Run(ctx context.Context, streaming func() bool) {
+	defer p.Close()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if streaming() {
+			report, err := p.Once(ctx, Save)
+			if ctx.Err() != nil {
+				return
+			}
+			p.record(report, err)
+		}
+		tick.Reset(p.parts.Config.Interval)
+	}
+}
+
+// Once prunes all tables once. Errors: ErrBusy, those of Prover.Look and of the database. What it
+// removed before is in the report. Tables that must not be pruned are in it with the reason.
+func (p *Pruner) Once(ctx context.Context, mode Mode) (*Report, error) {
+	report := &Report{Slot: p.parts.Slot, DryRun: mode == DryRun}
+	err := p.connect(ctx, mode)
+	if err == nil {
+		err = p.locked(ctx, mode, report)
+	}
+	if err != nil {
+		p.Close() // a new Prover decides anew by what is saved
+	}
+	return report, err
+}
+
+func (p *Pruner) connect(ctx context.Context, mode Mode) (err error) {
+	if p.conn != nil {
+		return nil
+	}
+	if p.conn, err = postgres.ConnectRows(ctx, p.parts.Postgres); err != nil {
+		return err
+	}
+	// A delete that a crash takes back is done again.
+	_, err = p.conn.Exec(ctx, `SELECT pg_catalog.set_config('application_name', 'postrider prune',
+		false), pg_catalog.set_config('synchronous_commit', 'off', false)`)
+	if err == nil {
+		err = postgres.SetTimeout(ctx, p.conn, "lock_timeout", p.parts.Config.LockTimeout)
+	}
+	if err != nil {
+		return fmt.Errorf("prepare the connection: %w", postgres.Error(err))
+	}
+	p.prover, err = NewProver(ctx, p.conn, p.parts.Slot, p.parts.Publication,
+		p.parts.Config.retention())
+	if err != nil || mode == DryRun {
+		return err
+	}
+	s, err := readStream(ctx, p.conn, p.parts.Slot)
+	if err == nil {
+		err = markSlot(ctx, p.conn, s)
+	}
+	return err
+}
+
+// locked is Once, with the lock.
+func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
+	unlock, held, err := lock(ctx, p.conn, p.parts.Slot)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if held {
+		return &slot.Error{Err: ErrBusy, WAL: nothingRemoved, Fix: "try again when it has ended"}
+	}
+	tables, err := p.describe(ctx, report)
+	if err != nil || len(tables) == 0 {
+		return err
+	}
+	relations := make([]Relation, len(tables))
+	for i, t := range tables {
+		relations[i] = t.Relation
+	}
+	coverages, err := p.prover.Look(ctx, relations, mode)
+	if err != nil {
+		return err
+	}
+	kept, err := p.deadLetters(ctx)
+	if err != nil {
+		return err
+	}
+	var now time.Time
+	if now, err = postgres.One[time.Time](ctx, p.conn, `SELECT pg_catalog.now()`); err != nil {
+		return fmt.Errorf("read the server's clock: %w", err)
+	}
+	for i, t := range tables {
+		r := &rows{conn: p.conn, cfg: p.parts.Config, slot: p.parts.Slot, table: t,
+			coverage: coverages[i], now: now, kept: append([]string{}, kept[t.Name]...)}
+		if err := p.table(ctx, r, mode, report.of(t.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// of returns the report of a table.
+func (r *Report) of(table string) *TableReport {
+	for i := range r.Tables {
+		if r.Tables[i].Table == table {
+			return &r.Tables[i]
+		}
+	}
+	r.Tables = append(r.Tables, TableReport{Table: table})
+	return &r.Tables[len(r.Tables)-1]
+}
+
+// describe returns the tables that may be pruned, and puts the others into the report.
+func (p *Pruner) describe(ctx context.Context, report *Report) (tables []*table, err error) {
+	var names []string
+	for _, src := range p.parts.Tables {
+		names = append(names, src.Table)
+	}
+	publication, err := slot.VerifyPublication(ctx, p.conn, p.parts.Publication, names)
+	if err != nil {
+		return nil, err
+	}
+	for i, src := range p.parts.Tables {
+		t, warnings, err := describe(ctx, p.conn, src, p.parts.Config.Column, p.parts.Publication)
+		if filter := publication.Tables[i].RowFilter; err == nil && filter != "" {
+			err = refuse(src.Table, "has a row filter in the publication, so that some rows are never "+
+				"sent: "+filter, "ALTER PUBLICATION "+postgres.QuoteName(p.parts.Publication)+
+				" SET TABLE "+slot.QuoteTable(src.Table)+";")
+		}
+		if err == nil && t.kind == "p" {
+			err = refuse(src.Table, "is partitioned", "drop its partitions by hand")
+		}
+		r := report.of(src.Table)
+		r.Warnings = warnings
+		if errors.Is(err, ErrRefused) {
+			r.refuse(err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
+
+func (p *Pruner) deadLetters(ctx context.Context) (map[string][]string, error) {
+	if p.parts.DeadLetters == nil {
+		return nil, nil
+	}
+	kept, err := p.parts.DeadLetters(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read which rows have open dead letters: %w", err)
+	}
+	return kept, nil
+}
+
+// table prunes one table.
+func (p *Pruner) table(ctx context.Context, r *rows, mode Mode,
+	report *TableReport) (err error) {
+	report.CoveredSince, report.Gaps = r.coverage.Began(), r.coverage.gaps()
+	for _, id := range r.kept {
+		if id == "" || len(r.table.ids) == 0 {
+			report.refuse(refuse(r.table.Name, "has an open dead letter without the id of its row",
+				"postrider deadletter list   # then redrive or discard it"))
+			return nil
+		}
+	}
+	if mode == DryRun {
+		c, err := r.count(ctx)
+		report.Rows, report.Removed, report.Unproven, report.Held = c.Rows, c.Removable, c.Unproven,
+			c.Held
+		return err
+	}
+	report.Removed, err = r.delete(ctx)
+	if err == nil {
+		err = r.oldest(ctx, report)
+	}
+	return errors.Join(err, report.observe(ctx, p.conn, r.table))
+}
+
+// record exports a run, and logs what is new.
+func (p *Pruner) record(report *Report, err error) {
+	set := p.parts.Metrics
+	var gaps, oldest, dead, vacuumed []metrics.OptionalSample
+	for _, t := range report.Tables {
+		set.PruneRows.WithLabelValues(t.Table).Add(float64(t.Removed))
+		if t.CoveredSince.IsZero() { // refused, or not reached
+			continue
+		}
+		gaps = append(gaps, metrics.Sample(float64(len(t.Gaps)), t.Table))
+		dead = append(dead, metrics.Sample(float64(t.DeadRows), t.Table))
+		if !t.OldestRow.IsZero() {
+			oldest = append(oldest, metrics.Sample(float64(t.OldestRow.UnixMilli())/1e3, t.Table))
+		}
+		if !t.LastAutovacuum.IsZero() {
+			vacuumed = append(vacuumed,
+				metrics.Sample(float64(t.LastAutovacuum.UnixMilli())/1e3, t.Table))
+		}
+		p.logCoverage(t)
+	}
+	if err == nil {
+		set.PruneGaps.Replace(gaps...)
+		set.PruneOldestRow.Replace(oldest...)
+		set.PruneDeadRows.Replace(dead...)
+		set.PruneAutovacuum.Replace(vacuumed...)
+		err = report.Refusal()
+	}
+	switch {
+	case errors.Is(err, ErrBusy):
+	case err != nil:
+		set.PruneFailures.Inc()
+		if p.failed != err.Error() {
+			p.parts.Log.Warn().Err(err).Str("fix", fixOf(err)).Msg("rows are not pruned")
+		}
+		p.failed = err.Error()
+	default:
+		set.PruneLastRun.SetTime(time.Now())
+		if p.failed != "" {
+			p.parts.Log.Info().Msg("rows are pruned again")
+		}
+		p.failed = ""
+	}
+}
+
+// logCoverage logs that a coverage began, and what is kept because of that.
+func (p *Pruner) logCoverage(t TableReport) {
+	if p.began[t.Table].Equal(t.CoveredSince) {
+		return
+	}
+	p.began[t.Table] = t.CoveredSince
+	if len(t.Gaps) == 0 {
+		return
+	}
+	gap := t.Gaps[len(t.Gaps)-1]
+	event := p.parts.Log.Warn().Str("relation", t.Table).Time("to", gap.To)
+	if !gap.From.IsZero() {
+		event = event.Time("from", gap.From)
+	}
+	event.Str("fix", FixGap).Msg("rows that were committed in this time are kept: it is not proven " +
+		"that the slot sends them")
+}
+
+// FixGap is what to type about rows that are kept. Accept is a consent.
+const FixGap = "postrider prune --dry-run   # counts them\n" +
+	"postrider recover   # publishes what is not in the topics, with --publish\n" +
+	"postrider prune --accept-gap   # then they count as delivered"
+
+func fixOf(err error) string {
+	if advised := new(slot.Error); errors.As(err, &advised) {
+		return advised.Fix
+	}
+	return ""
+}

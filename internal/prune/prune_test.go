@@ -1,0 +1,288 @@
+package prune
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
+)
+
+// pruner returns a Pruner of the outbox, on a place where everything is delivered.
+func (p *place) pruner(change func(*Parts)) *Pruner {
+	p.T.Helper()
+	cfg := DefaultConfig()
+	cfg.ChunkRows = 3
+	parts := Parts{Postgres: p.Postgres, Config: cfg, Slot: p.Name, Publication: "postrider",
+		Tables:  []Source{{Table: "public.outbox", ID: "id"}},
+		Metrics: metrics.New(prometheus.NewRegistry(), p.Name), Log: zerolog.New(zerolog.NewTestWriter(p.T))}
+	if change != nil {
+		change(&parts)
+	}
+	pruner := New(parts)
+	p.T.Cleanup(pruner.Close)
+	return pruner
+}
+
+func (p *place) once(pruner *Pruner, mode Mode) TableReport {
+	p.T.Helper()
+	report, err := pruner.Once(p.T.Context(), mode)
+	require.NoError(p.T, err)
+	require.Len(p.T, report.Tables, 1)
+	return report.Tables[0]
+}
+
+func (p *place) payloads() []string {
+	p.T.Helper()
+	found, err := postgres.Collect(p.T.Context(), p.Conn, pgx.RowTo[string], "SELECT payload FROM outbox ORDER BY payload")
+	require.NoError(p.T, err)
+	return found
+}
+
+func onDelivery(parts *Parts) { parts.Config.OnDelivery, parts.Config.Column = true, "number" }
+
+func TestPruner_RemovesWhatIsDeliveredAndOld(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			p := newPlace(t, version)
+			p.Exec(`ALTER TABLE outbox ADD created_at timestamptz NOT NULL DEFAULT now()`)
+			p.Exec(`CREATE INDEX ON outbox (created_at)`)
+			p.Exec(`INSERT INTO outbox (payload, created_at) VALUES ('before', now() - interval '10 days')`)
+			p.consume()
+			pruner := p.pruner(nil)
+			require.Zero(t, p.once(pruner, Save).Removed)
+			// The bound is ten days old: rows of an application that dates them back are newer than it.
+			for i := range 10 {
+				p.Exec(`INSERT INTO outbox (payload, created_at) VALUES ($1, now() - interval '8 days')`, fmt.Sprint("old ", i))
+			}
+			p.insert("young")
+			dry := p.once(pruner, DryRun)
+			require.Equal(t, [4]int64{12, 10, 1, 0}, [4]int64{dry.Rows, dry.Removed, dry.Unproven, dry.Held})
+			require.Len(t, p.payloads(), 12)
+			r := p.once(pruner, Save)
+			require.EqualValues(t, 10, r.Removed)
+			require.Equal(t, []string{"before", "young"}, p.payloads())
+			require.Len(t, r.Gaps, 1)
+			require.Zero(t, r.Gaps[0].From)
+			require.WithinDuration(t, time.Now().Add(-10*24*time.Hour), r.OldestRow, time.Hour)
+			p.once(pruner, Accept)
+			r = p.once(pruner, Save)
+			require.Empty(t, r.Gaps)
+			require.Equal(t, []string{"young"}, p.payloads())
+		})
+	}
+}
+
+func TestPruner_RemovesOnDelivery(t *testing.T) {
+	p := newPlace(t, "18")
+	p.consume()
+	pruner := p.pruner(onDelivery)
+	p.once(pruner, Save)
+	for i := range 7 {
+		p.insert(fmt.Sprint(i))
+	}
+	p.Exec(`UPDATE outbox SET payload = payload || ', taken by a poller' WHERE payload < '3'`)
+	locker := parts.Connect(t, p.DSN)
+	tx, err := locker.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM outbox WHERE payload = '5' FOR UPDATE`)
+	require.NoError(t, err)
+	require.EqualValues(t, 6, p.once(pruner, Save).Removed)
+	require.Equal(t, []string{"5"}, p.payloads(), "it is locked, and not waited for")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+}
+
+func TestPruner_CountsRetentionFromTheCommitWithoutATime(t *testing.T) {
+	p := newPlace(t, "18")
+	p.consume()
+	pruner := p.pruner(func(parts *Parts) { parts.Config.Retention, parts.Config.Column = time.Second, "number" })
+	p.once(pruner, Save)
+	p.insert("a")
+	inserted := time.Now()
+	_, err := postgres.Poll(t.Context(), 50*time.Millisecond, parts.Patience, func() (bool, error) {
+		return p.once(pruner, Save).Removed == 1, nil
+	})
+	require.NoError(t, err)
+	require.Empty(t, p.payloads())
+	require.GreaterOrEqual(t, time.Since(inserted), time.Second-10*time.Millisecond)
+}
+
+func TestPruner_KeepsRowsWithOpenDeadLetters(t *testing.T) {
+	p := newPlace(t, "18")
+	p.consume()
+	kept := map[string][]string{}
+	pruner := p.pruner(func(parts *Parts) {
+		onDelivery(parts)
+		parts.DeadLetters = func(context.Context) (map[string][]string, error) { return kept, nil }
+	})
+	p.once(pruner, Save)
+	p.insert("a")
+	p.insert("b")
+	var id string
+	require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT id::text FROM outbox WHERE payload = 'b'`).Scan(&id))
+	kept["public.outbox"] = []string{"another", id}
+	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+	require.Equal(t, []string{"b"}, p.payloads())
+	require.EqualValues(t, 1, p.once(pruner, DryRun).Held)
+	kept["public.outbox"] = []string{""}
+	require.Contains(t, p.once(pruner, Save).Refused, "an open dead letter without the id of its row")
+	require.Equal(t, []string{"b"}, p.payloads())
+	delete(kept, "public.outbox")
+	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+}
+
+func TestPruner_RefusesTablesThatADeleteWouldNotLeaveAlone(t *testing.T) {
+	p := newPlace(t, "18")
+	p.consume()
+	p.Exec(`CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'`)
+	pruner := p.pruner(onDelivery)
+	p.once(pruner, Save)
+	p.insert("a")
+	for _, bad := range []struct{ do, undo, want, fix string }{
+		{`CREATE TABLE child (n bigint REFERENCES outbox)`, `DROP TABLE child`, "is referenced by a foreign key of public.child", "drop the foreign key"},
+		{`CREATE TRIGGER "My Trigger" BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION f()`, `DROP TRIGGER "My Trigger" ON outbox`, "has a trigger that a delete fires: My Trigger", `DISABLE TRIGGER "My Trigger"`},
+		{`CREATE TRIGGER s AFTER DELETE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION f()`, `DROP TRIGGER s ON outbox`, "has a trigger", "DISABLE TRIGGER"},
+		{`CREATE RULE r AS ON DELETE TO outbox DO ALSO NOTHING`, `DROP RULE r ON outbox`, "has a rule for deletes: r", "DROP RULE"},
+	} {
+		p.Exec(bad.do)
+		r := p.once(pruner, Save)
+		require.Contains(t, r.Refused, bad.want)
+		require.Contains(t, r.Fix, bad.fix)
+		require.Zero(t, r.Removed)
+		p.Exec(bad.undo)
+	}
+	p.Exec(`CREATE TRIGGER i BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`)
+	p.Exec(`DROP TRIGGER i ON outbox`)
+	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+
+	missing := p.pruner(func(parts *Parts) { parts.Config.Column = "no such column" })
+	require.Contains(t, p.once(missing, Save).Refused, `has no column "no such column"`)
+	text := p.pruner(func(parts *Parts) { parts.Config.Column = "payload" })
+	require.Contains(t, p.once(text, Save).Refused, `has no column "payload" of a type of time`)
+	p.Exec(`ALTER PUBLICATION postrider SET TABLE outbox WHERE (number > 5)`)
+	require.Contains(t, p.once(pruner, Save).Refused, "has a row filter")
+	p.Exec(`ALTER PUBLICATION postrider SET TABLE outbox`)
+
+	role := p.Name + "_least"
+	p.Exec(`CREATE ROLE ` + role + ` LOGIN REPLICATION`)
+	t.Cleanup(func() { _, _ = p.Conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role) })
+	p.Postgres.URL = withUser(p.Postgres, role)
+	least := p.pruner(onDelivery)
+	_, err := least.Once(t.Context(), Save)
+	requireFix(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE ON public.postrider_prune TO")
+	p.Exec(`GRANT SELECT, INSERT, UPDATE, DELETE ON public.postrider_prune TO ` + role)
+	for _, grant := range []string{"SELECT", "DELETE"} {
+		require.Contains(t, p.once(least, Save).Refused, "takes SELECT, DELETE, and UPDATE of one column")
+		p.Exec(`GRANT ` + grant + ` ON outbox TO ` + role)
+	}
+	fix := p.once(least, Save).Fix
+	_, grant, _ := strings.Cut(fix, ": ")
+	p.Exec(grant)
+	require.Empty(t, p.once(least, Save).Refused)
+	p.insert("b")
+	require.EqualValues(t, 1, p.once(least, Save).Removed, "what was granted is enough")
+	p.Exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
+	require.Contains(t, p.once(least, Save).Refused, "has row security")
+	p.Exec(`ALTER TABLE postrider_prune OWNER TO ` + role + `; CREATE ROLE ` + role + `2; ALTER TABLE postrider_prune OWNER TO ` + role + `2`)
+	t.Cleanup(func() { _, _ = p.Conn.Exec(context.Background(), `DROP OWNED BY `+role+`2; DROP ROLE `+role+`2`) })
+	least.Close()
+	_, err = least.Once(t.Context(), Save)
+	requireFix(t, err, "OWNER TO CURRENT_USER")
+	p.Exec(`DROP TABLE postrider_prune`)
+	least.Close()
+	_, err = least.Once(t.Context(), Save)
+	requireFix(t, err, "sql/prune.sql")
+}
+
+func requireFix(t *testing.T, err error, fix string) {
+	t.Helper()
+	var advised *slot.Error
+	require.ErrorAs(t, err, &advised)
+	require.Contains(t, advised.Fix, fix)
+	require.Equal(t, nothingRemoved, advised.WAL)
+}
+
+func TestPruner_TwoTakeTurns(t *testing.T) {
+	p := newPlace(t, "18")
+	p.consume()
+	unlock, held, err := lock(t.Context(), p.rows, p.Name)
+	require.NoError(t, err)
+	require.False(t, held)
+	pruner := p.pruner(onDelivery)
+	_, err = pruner.Once(t.Context(), Save)
+	require.ErrorIs(t, err, ErrBusy)
+	unlock()
+	p.once(pruner, Save)
+}
+
+func TestPruner_RunsWhileTheRelayStreams(t *testing.T) {
+	p := newPlace(t, "18")
+	p.consume()
+	pruner := p.pruner(func(parts *Parts) { onDelivery(parts); parts.Config.Interval = 100 * time.Millisecond })
+	set := pruner.parts.Metrics
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { pruner.Run(ctx, func() bool { return true }); close(ended) }()
+	gone := func() bool {
+		return testutil.ToFloat64(set.PruneRows.WithLabelValues("public.outbox")) == 5
+	}
+	_, err := postgres.Poll(t.Context(), 20*time.Millisecond, parts.Patience, func() (bool, error) {
+		return testutil.CollectAndCount(set.PruneLastRun) == 1, nil
+	})
+	require.NoError(t, err)
+	for i := range 5 {
+		p.insert(fmt.Sprint(i))
+	}
+	_, err = postgres.Poll(t.Context(), 20*time.Millisecond, parts.Patience, func() (bool, error) { return gone(), nil })
+	require.NoError(t, err)
+	require.True(t, gone())
+	cancel()
+	<-ended
+	require.Zero(t, testutil.ToFloat64(set.PruneFailures))
+}
+
+func TestConfig_NamesTheFix(t *testing.T) {
+	require.NoError(t, DefaultConfig().Validate())
+	for want, change := range map[string]func(*Config){
+		"prune.retention = 0s: must be greater than zero; to remove rows as soon as they are delivered set prune.on_delivery = true": func(c *Config) { c.Retention = 0 },
+		"prune.interval":     func(c *Config) { c.Interval = 0 },
+		"prune.chunk_rows":   func(c *Config) { c.ChunkRows = 0 },
+		"prune.lock_timeout": func(c *Config) { c.LockTimeout = 0 },
+		"prune.max_lag":      func(c *Config) { c.MaxLag = 0 },
+	} {
+		cfg := DefaultConfig()
+		change(&cfg)
+		require.ErrorContains(t, cfg.Validate(), want)
+	}
+	cfg := DefaultConfig()
+	cfg.OnDelivery, cfg.Retention = true, 0
+	require.NoError(t, cfg.Validate())
+}
+
+// withUser is the URL of a configuration with another role.
+func withUser(cfg postgres.Config, role string) secret.Secret {
+	text, err := cfg.URL.Reveal()
+	if err != nil {
+		panic(err)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	u.User = url.User(role)
+	return secret.Of(u.String())
+}
