@@ -229,6 +229,19 @@ func TestPublication_IsWhatInitMakes(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestPrune_RunsTwice(t *testing.T) {
+	conn := database(t)
+	script, err := sql.Outbox(sql.Plain, "public", "outbox")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script+sql.Role()+sql.Prune()+sql.Prune())
+	require.NoError(t, err)
+	var may bool
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT has_table_privilege('postrider', 'outbox', 'SELECT') AND has_table_privilege('postrider', 'outbox', 'DELETE')
+		AND has_any_column_privilege('postrider', 'outbox', 'UPDATE') AND NOT has_table_privilege('postrider', 'outbox', 'UPDATE')
+		AND has_table_privilege('postrider', 'postrider_prune', 'SELECT, INSERT, UPDATE, DELETE')`).Scan(&may))
+	require.True(t, may)
+}
+
 func TestOutbox_RefusesNamesThatCouldEndTheirQuotes(t *testing.T) {
 	for _, name := range []string{"", `a"b`, "a'b", "a$b", `a\b`, "a.b", "a\nb", string(make([]byte, 60))} {
 		_, err := sql.Outbox(sql.Plain, "public", name)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -14,11 +15,14 @@ import (
 	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
+// lockWait is longer than a run takes that waits for the slot.
+const lockWait = time.Minute
+
 // Prune prunes the tables once. Errors are those of prune.Pruner.Once, and of a broker whose
 // dead-letter topic cannot be read.
 func Prune(ctx context.Context, env Environment, cfg config.Config, mode prune.Mode,
 	log zerolog.Logger) (*prune.Report, error) {
-	pruner, end := Unmeasured(env, cfg, log).newPruner()
+	pruner, end := Unmeasured(env, cfg, log).newPruner(lockWait)
 	defer end()
 	return pruner.Once(ctx, mode)
 }
@@ -28,7 +32,7 @@ func (d *Daemon) startPruner(stop context.Context) (end func()) {
 	if !d.cfg.Prune.Enabled {
 		return func() {}
 	}
-	pruner, closeLetters := d.pipeline.newPruner()
+	pruner, closeLetters := d.pipeline.newPruner(0)
 	ctx, cancel := context.WithCancel(stop)
 	ended := make(chan struct{})
 	go func() {
@@ -43,10 +47,11 @@ func (d *Daemon) startPruner(stop context.Context) (end func()) {
 }
 
 // newPruner returns a Pruner of the tables. end closes it.
-func (p *Pipeline) newPruner() (pruner *prune.Pruner, end func()) {
+func (p *Pipeline) newPruner(lockWait time.Duration) (pruner *prune.Pruner, end func()) {
 	parts := prune.Parts{
 		Postgres: p.Config.Postgres, Config: p.Config.Prune, Slot: p.Config.Slot.Name,
 		Publication: p.Config.Replication.Publication, Metrics: p.metrics, Log: p.Component("prune"),
+		LockWait: lockWait,
 	}
 	for _, table := range p.Config.Replication.Tables {
 		columns := p.Config.KeyColumns(table)

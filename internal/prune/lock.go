@@ -5,19 +5,26 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
 )
 
+const lockInterval = 50 * time.Millisecond
+
 // lock takes the advisory lock of a slot, which one pruner at a time has, until unlock is called
-// or the connection ends. held: another one has it.
-func lock(ctx context.Context, conn *pgx.Conn, slotName string) (unlock func(), held bool,
-	err error) {
+// or the connection ends. It tries for as long as wait. held: another one has it.
+func lock(ctx context.Context, conn *pgx.Conn, slotName string,
+	wait time.Duration) (unlock func(), held bool, err error) {
 	sum := sha256.Sum256([]byte("postrider prune " + slotName))
 	key := int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // any number will do
-	taken, err := postgres.One[bool](ctx, conn, `SELECT pg_catalog.pg_try_advisory_lock($1)`, key)
+	began, taken := time.Now(), false
+	_, err = postgres.Poll(ctx, lockInterval, 0, func() (bool, error) {
+		taken, err = postgres.One[bool](ctx, conn, `SELECT pg_catalog.pg_try_advisory_lock($1)`, key)
+		return taken || time.Since(began) >= wait, err
+	})
 	if err != nil {
 		return nil, false, fmt.Errorf("lock the pruning of slot %q: %w", slotName, err)
 	}

@@ -23,6 +23,7 @@ type Parts struct {
 	// DeadLetters returns the ids of rows with open dead letters, by their relation, which may be a
 	// partition. nil: there are none.
 	DeadLetters func(ctx context.Context) (map[string][]string, error)
+	LockWait    time.Duration // for another pruner of the slot to end its run
 	Metrics     *metrics.Set
 	Log         zerolog.Logger
 }
@@ -33,7 +34,7 @@ type Pruner struct {
 	conn   *pgx.Conn // nil: none is open
 	prover *Prover
 	began  map[string]time.Time // Coverage.Began by table, as it was logged
-	failed string               // the last error that was logged; empty: the last run succeeded
+	failed string               // reason of the last run's error; empty: it succeeded
 }
 
 // New returns a Pruner. It connects to nothing.
@@ -114,7 +115,7 @@ func (p *Pruner) connect(ctx context.Context, mode Mode) (err error) {
 
 // locked is Once, with the lock.
 func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
-	unlock, held, err := lock(ctx, p.conn, p.parts.Slot)
+	unlock, held, err := lock(ctx, p.conn, p.parts.Slot, p.parts.LockWait)
 	if err != nil {
 		return err
 	}
@@ -263,10 +264,10 @@ func (p *Pruner) record(report *Report, err error) {
 	case errors.Is(err, ErrBusy):
 	case err != nil:
 		set.PruneFailures.Inc()
-		if p.failed != err.Error() {
+		if p.failed != reason(err) {
 			p.parts.Log.Warn().Err(err).Str("fix", fixOf(err)).Msg("rows are not pruned")
 		}
-		p.failed = err.Error()
+		p.failed = reason(err)
 	default:
 		set.PruneLastRun.SetTime(time.Now())
 		if p.failed != "" {
@@ -274,6 +275,16 @@ func (p *Pruner) record(report *Report, err error) {
 		}
 		p.failed = ""
 	}
+}
+
+// reason is the same for errors of one kind, whose texts have positions and times.
+func reason(err error) string {
+	for _, sentinel := range []error{ErrBehind, ErrOpen, ErrChanged} {
+		if errors.Is(err, sentinel) {
+			return sentinel.Error()
+		}
+	}
+	return err.Error()
 }
 
 // logCoverage logs that a coverage began, and what is kept because of that.

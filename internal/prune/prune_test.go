@@ -219,7 +219,7 @@ func requireFix(t *testing.T, err error, fix string) {
 func TestPruner_TwoTakeTurns(t *testing.T) {
 	p := newPlace(t, "18")
 	p.consume()
-	unlock, held, err := lock(t.Context(), p.rows, p.Name)
+	unlock, held, err := lock(t.Context(), p.rows, p.Name, 0)
 	require.NoError(t, err)
 	require.False(t, held)
 	pruner := p.pruner(onDelivery)
