@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 	},
 	"internal/exit": {
 		"internal/backfill", "internal/config", "internal/deadletter", "internal/postgres",
-		"internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot",
+		"internal/prune", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot",
 		"slot/monitor",
 	},
 	"internal/logging": {"internal/config", "internal/terminal"},

@@ -123,8 +123,7 @@ is confirmed to PostgreSQL only after the broker has acknowledged everything up 
 	root.AddCommand(newRun(a), newDemo(a), newBench(a), newInit(a), newCheck(a), newStatus(a),
 		newPause(a), newResume(a), newSlot(a), newRecover(a), newPrune(a), newTail(a),
 		newDeadLetter(a), newAudit(a), newTrace(a), newAlerts(a), newImportDebezium(a), newConfig(a),
-		newHealthcheck(a),
-		newVersion(a))
+		newHealthcheck(a), newVersion(a))
 	a.prepare(root)
 	return root
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/prune"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -71,6 +72,11 @@ var advices = []advice{
 	{slot.ErrServer, Config, "postrider check"},
 	{slot.ErrBlocked, Temporary, "try again when these transactions have ended"},
 	{slot.ErrExists, Runtime, "postrider slot show"},
+	{prune.ErrRefused, Config, ""},
+	{prune.ErrBehind, Temporary, ""},
+	{prune.ErrOpen, Temporary, ""},
+	{prune.ErrBusy, Temporary, ""},
+	{prune.ErrChanged, Temporary, "try again"},
 	{monitor.ErrStaleCounters, Temporary,
 		"look into the server's log: is stats_temp_directory full or missing, " +
 			"or was its clock put back? A collector that hangs takes a restart of the server"},

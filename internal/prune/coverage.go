@@ -131,8 +131,11 @@ const xidSQL = `(CASE WHEN xmin::text::bigint < 3 THEN xmin::text::bigint
 const nextXIDSQL = `(SELECT
 	pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint)`
 
-// never is the condition that no row fulfils.
-const never = "false"
+// What Delivered and CommittedBefore return if no row fulfils them.
+const (
+	neverDelivered = "COALESCE(" + xidSQL + " BETWEEN 1 AND 0, false)"
+	neverCommitted = xidSQL + " < 0"
+)
 
 // Delivered is a condition for the rows of the relation that the slot has delivered. It has no
 // parameters, is never NULL, and names xmin and the column without their table. It holds for every
@@ -150,7 +153,7 @@ func (c *Coverage) Delivered() string {
 		ranges = append(ranges, condition)
 	}
 	if len(ranges) == 0 {
-		return never
+		return neverDelivered
 	}
 	return "COALESCE(" + strings.Join(ranges, " OR ") + ", false)"
 }
@@ -179,7 +182,7 @@ func (c *Coverage) Above() string {
 func (c *Coverage) CommittedBefore(at time.Time) string {
 	i := c.oldest(at)
 	if i < 0 {
-		return never
+		return neverCommitted
 	}
 	return fmt.Sprintf("%s < %d", xidSQL, c.Marks[i].XID)
 }

@@ -155,10 +155,11 @@ func TestLook_CoversWhatTheSlotSends(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tx.Exec(t.Context(), `SAVEPOINT s; INSERT INTO outbox (payload) VALUES ('late'); RELEASE s`)
 			require.NoError(t, err)
+			p.insert("later")
 			c := p.look()
 			require.NoError(t, tx.Commit(t.Context()))
 			require.Equal(t, []string{"a, updated"}, p.delivered(c), "it was open when the look was taken")
-			require.Equal(t, []string{"a, updated", "late"}, p.delivered(p.look()))
+			require.Equal(t, []string{"a, updated", "late", "later"}, p.delivered(p.look()))
 
 			p.consumeNoMore()
 			p.insert("waits")

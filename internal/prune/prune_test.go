@@ -216,6 +216,42 @@ func requireFix(t *testing.T, err error, fix string) {
 	require.Equal(t, nothingRemoved, advised.WAL)
 }
 
+// The statements are made of parts: all of them have to be understood by the server, whatever the configuration.
+func TestPruner_EveryStatement(t *testing.T) {
+	p := newPlace(t, "18")
+	p.Exec(`ALTER TABLE outbox ADD created_at timestamptz NOT NULL DEFAULT now()`)
+	p.consume()
+	p.once(p.pruner(onDelivery), Save)
+	for _, indexed := range []bool{true, false} {
+		for _, column := range []string{"created_at", "number"} {
+			if indexed {
+				p.Exec(`CREATE INDEX indexed_` + column + ` ON outbox (` + column + `)`)
+			} else {
+				p.Exec(`DROP INDEX indexed_` + column)
+			}
+			for _, onDelivery := range []bool{true, false} {
+				for _, kept := range []string{"", "some id"} {
+					pruner := p.pruner(func(parts *Parts) {
+						parts.Config.Column, parts.Config.OnDelivery, parts.Config.Retention = column, onDelivery, time.Microsecond
+						parts.DeadLetters = func(context.Context) (map[string][]string, error) {
+							if kept == "" {
+								return nil, nil
+							}
+							return map[string][]string{"public.outbox": {kept}}, nil
+						}
+					})
+					p.once(pruner, Save) // begins a coverage with this column
+					p.insert("a")
+					p.once(pruner, Save) // makes a mark
+					p.once(pruner, DryRun)
+					p.once(pruner, Save)
+					require.NotContains(t, p.payloads(), "a")
+				}
+			}
+		}
+	}
+}
+
 func TestPruner_TwoTakeTurns(t *testing.T) {
 	p := newPlace(t, "18")
 	p.consume()

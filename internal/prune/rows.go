@@ -96,7 +96,8 @@ var temporary = []string{"40001", "40P01", "55P03"}
 // many those were. After each it pauses for as long as the chunk took, and while a standby or the
 // slot is behind by more than MaxLag.
 func (r *rows) delete(ctx context.Context) (removed int64, err error) {
-	if r.coverage.Delivered() == never || !r.cfg.OnDelivery && r.old() == never {
+	if r.coverage.Delivered() == neverDelivered ||
+		!r.cfg.OnDelivery && r.old() == neverCommitted {
 		return 0, nil
 	}
 	from, pause := "", time.Duration(0)

@@ -97,6 +97,8 @@ var variable = []struct {
 	{regexp.MustCompile(`\s+`), ` `},
 	// the conditions of package prune, of which there are some
 	{regexp.MustCompile(coveredRange + `(?: OR ` + coveredRange + `)*`), `covered`},
+	{regexp.MustCompile(`(COALESCE\("" <> ALL \(\$\d::text\[\]\), true\))` +
+		`(?: AND COALESCE\("" <> ALL \(\$\d::text\[\]\), true\))+`), `$1`},
 	{regexp.MustCompile(` AND \("" > LEAST\(''\)\)| AND "" >= ''`), ``},
 }
 
