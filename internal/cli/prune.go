@@ -38,7 +38,10 @@ whatever their age. --dry-run counts them.
 It waits for the relay to confirm what the tables show, so it takes a relay that streams.
 
 --accept-gap makes every row that is in the tables now count as delivered. Use it after 'postrider
-recover' has shown that no row is missing in the topics.`,
+recover' has shown that no row is missing in the topics.
+
+Of a partitioned table it creates the partitions ahead (prune.partitions_ahead) and removes whole
+partitions. That takes the rights of the table's owner.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
@@ -95,6 +98,8 @@ func (c *pruning) write(w io.Writer, r *prune.Report) error {
 		switch {
 		case t.Refused != "":
 			lines = append(lines, []string{t.Table, "refused"})
+		case t.Partitions != nil:
+			lines = append(lines, []string{t.Table, "by partition"})
 		case r.DryRun:
 			lines = append(lines, []string{t.Table, fmt.Sprint(t.Rows), fmt.Sprint(t.Removed),
 				fmt.Sprint(t.Unproven), fmt.Sprint(t.Held), covered})
@@ -110,6 +115,7 @@ func (c *pruning) write(w io.Writer, r *prune.Report) error {
 		if t.Refused != "" {
 			fmt.Fprintf(w, "\n%s\nnext: %s\n", t.Refused, c.typed(t.Fix))
 		}
+		writePartitions(w, r.DryRun, t.Partitions)
 		for _, warning := range t.Warnings {
 			fmt.Fprintf(w, "\nwarning: %s: %s\n", t.Table, warning)
 		}
@@ -126,6 +132,25 @@ func (c *pruning) write(w io.Writer, r *prune.Report) error {
 		}
 	}
 	return nil
+}
+
+func writePartitions(w io.Writer, dryRun bool, p *prune.PartitionReport) {
+	if p == nil {
+		return
+	}
+	would := ""
+	if dryRun {
+		would = "to be "
+	}
+	for _, name := range p.Created {
+		fmt.Fprintf(w, "\npartition %s: %screated\n", name, would)
+	}
+	for _, name := range p.Removed {
+		fmt.Fprintf(w, "\npartition %s: %sremoved\n", name, would)
+	}
+	for _, kept := range p.Kept {
+		fmt.Fprintf(w, "\npartition %s: kept: %s\n", kept.Name, kept.Why)
+	}
 }
 
 func sinceText(t time.Time) string {

@@ -16,14 +16,16 @@ type Config struct {
 	Interval    time.Duration `toml:"interval"`     // from the end of a run to the next
 	ChunkRows   int           `toml:"chunk_rows"`   // deleted by one statement
 	LockTimeout time.Duration `toml:"lock_timeout"` // a statement waits no longer for a lock
-	MaxLag      int64         `toml:"max_lag,size"` // the deletes pause while a standby is behind more
+	// PartitionsAhead are created of each partitioned table. Zero: none.
+	PartitionsAhead int   `toml:"partitions_ahead"`
+	MaxLag          int64 `toml:"max_lag,size"` // the deletes pause while a standby is behind more
 }
 
 // DefaultConfig returns the defaults; config.example.toml has the reasons.
 func DefaultConfig() Config {
 	return Config{
 		Retention: 7 * 24 * time.Hour, Interval: 10 * time.Second, ChunkRows: 1000,
-		LockTimeout: 200 * time.Millisecond, MaxLag: 64 << 20,
+		LockTimeout: 200 * time.Millisecond, MaxLag: 64 << 20, PartitionsAhead: 3,
 	}
 }
 
@@ -46,6 +48,8 @@ func (c Config) Validate() error {
 		"prune.chunk_rows = %d: must be from 1 to %d", c.ChunkRows, maxChunk)
 	require(c.LockTimeout >= time.Millisecond, "prune.lock_timeout = %s: must be at least 1ms: "+
 		"zero would wait for ever", c.LockTimeout)
+	require(c.PartitionsAhead >= 0 && c.PartitionsAhead <= 1000,
+		"prune.partitions_ahead = %d: must be from 0 to 1000", c.PartitionsAhead)
 	require(c.MaxLag > 0, "prune.max_lag = %d: must be greater than zero", c.MaxLag)
 	return errors.Join(errs...)
 }

@@ -10,6 +10,15 @@
 //	report.go   what a run did
 //	table.go    which tables must not be pruned, and which column orders a table's rows
 //	rows.go     deletes in chunks
+//	partitions.go       what a Pruner does with partitioned tables
+//	partition.go        removes the partitions of one table, step by step
+//	partitionlist.go    the partitions as the catalog has them, and which must stay
+//	partitionbound.go   ranges of partitions
+//	partitionseal.go    the constraint that keeps rows out of a partition that goes
+//	partitiondrop.go    the tables that were partitions
+//	partitionahead.go   creates partitions ahead
+//	partitionstep.go    range and name of the next partition
+//	partitionpartman.go tables of pg_partman
 //	coverage.go Coverage: which rows of a relation the slot has certainly delivered, as SQL
 //	state.go    the table public.postrider_prune, where coverage survives a restart and a restore
 //	slot.go     whether the slot is still the one of an earlier look

@@ -35,10 +35,16 @@ type Pruner struct {
 	prover *Prover
 	began  map[string]time.Time // Coverage.Began by table, as it was logged
 	failed string               // reason of the last run's error; empty: it succeeded
+
+	kept      map[string][]KeptPartition // by table, as they were logged
+	postponed postponed
 }
 
 // New returns a Pruner. It connects to nothing.
-func New(parts Parts) *Pruner { return &Pruner{parts: parts, began: map[string]time.Time{}} }
+func New(parts Parts) *Pruner {
+	return &Pruner{parts: parts, began: map[string]time.Time{}, kept: map[string][]KeptPartition{},
+		postponed: postponed{}}
+}
 
 // Close ends the connection, and with it the lock.
 func (p *Pruner) Close() {
@@ -66,6 +72,8 @@ func (p *Pruner) Run(ctx context.Context, streaming func() bool) {
 				return
 			}
 			p.record(report, err)
+		} else if err := p.Ahead(ctx); err != nil && ctx.Err() == nil {
+			p.record(&Report{}, err)
 		}
 		tick.Reset(p.parts.Config.Interval)
 	}
@@ -77,12 +85,31 @@ func (p *Pruner) Once(ctx context.Context, mode Mode) (*Report, error) {
 	report := &Report{Slot: p.parts.Slot, DryRun: mode == DryRun}
 	err := p.connect(ctx, mode)
 	if err == nil {
-		err = p.locked(ctx, mode, report)
+		err = p.alone(ctx, func() error { return p.locked(ctx, mode, report) })
 	}
 	if err != nil {
 		p.Close() // a new Prover decides anew by what is saved
 	}
 	return report, err
+}
+
+// Ahead creates partitions only, for a time in which the relay does not stream.
+func (p *Pruner) Ahead(ctx context.Context) error {
+	report := &Report{Slot: p.parts.Slot}
+	err := p.connect(ctx, DryRun)
+	if err == nil {
+		err = p.alone(ctx, func() error {
+			_, err := p.createAhead(ctx, Save, report)
+			return err
+		})
+	}
+	if err != nil {
+		p.Close()
+	}
+	for _, t := range report.Tables {
+		p.logPartitions(t)
+	}
+	return err
 }
 
 func (p *Pruner) connect(ctx context.Context, mode Mode) (err error) {
@@ -113,8 +140,8 @@ func (p *Pruner) connect(ctx context.Context, mode Mode) (err error) {
 	return err
 }
 
-// locked is Once, with the lock.
-func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
+// alone calls f with the lock.
+func (p *Pruner) alone(ctx context.Context, f func() error) error {
 	unlock, held, err := lock(ctx, p.conn, p.parts.Slot, p.parts.LockWait)
 	if err != nil {
 		return err
@@ -123,13 +150,26 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	if held {
 		return &slot.Error{Err: ErrBusy, WAL: nothingRemoved, Fix: "try again when it has ended"}
 	}
+	return f()
+}
+
+// locked is Once, with the lock.
+func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
+	runs, err := p.createAhead(ctx, mode, report)
+	if err != nil {
+		return err
+	}
 	tables, err := p.describe(ctx, report)
 	if err != nil || len(tables) == 0 {
 		return err
 	}
-	relations := make([]Relation, len(tables))
-	for i, t := range tables {
-		relations[i] = t.Relation
+	var relations []Relation
+	for _, t := range tables {
+		if t.kind == "p" {
+			relations = append(relations, runs[t.Name].table.relations(t.Column, t.ColumnType)...)
+			continue
+		}
+		relations = append(relations, t.Relation)
 	}
 	coverages, err := p.prover.Look(ctx, relations, mode)
 	if err != nil {
@@ -143,9 +183,20 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	if now, err = postgres.One[time.Time](ctx, p.conn, `SELECT pg_catalog.now()`); err != nil {
 		return fmt.Errorf("read the server's clock: %w", err)
 	}
-	for i, t := range tables {
+	for _, t := range tables {
+		if t.kind == "p" {
+			r := runs[t.Name]
+			n := len(r.table.relations(t.Column, t.ColumnType))
+			err := p.removePartitions(ctx, t, r, coverages[:n], kept, report.of(t.Name))
+			if err != nil {
+				return err
+			}
+			coverages = coverages[n:]
+			continue
+		}
 		r := &rows{conn: p.conn, cfg: p.parts.Config, slot: p.parts.Slot, table: t,
-			coverage: coverages[i], now: now, kept: append([]string{}, kept[t.Name]...)}
+			coverage: coverages[0], now: now, kept: append([]string{}, kept[t.Name]...)}
+		coverages = coverages[1:]
 		if err := p.table(ctx, r, mode, report.of(t.Name)); err != nil {
 			return err
 		}
@@ -181,11 +232,11 @@ func (p *Pruner) describe(ctx context.Context, report *Report) (tables []*table,
 				"sent: "+filter, "ALTER PUBLICATION "+postgres.QuoteName(p.parts.Publication)+
 				" SET TABLE "+slot.QuoteTable(src.Table)+";")
 		}
-		if err == nil && t.kind == "p" {
-			err = refuse(src.Table, "is partitioned", "drop its partitions by hand")
-		}
 		r := report.of(src.Table)
 		r.Warnings = warnings
+		if r.refused != nil { // its partitions must be left alone
+			continue
+		}
 		if errors.Is(err, ErrRefused) {
 			r.refuse(err)
 			continue
@@ -215,8 +266,7 @@ func (p *Pruner) table(ctx context.Context, r *rows, mode Mode,
 	report.CoveredSince, report.Gaps = r.coverage.Began(), r.coverage.gaps()
 	for _, id := range r.kept {
 		if id == "" || len(r.table.ids) == 0 {
-			report.refuse(refuse(r.table.Name, "has an open dead letter without the id of its row",
-				"postrider deadletter list   # then redrive or discard it"))
+			report.refuse(refuseUnnamedLetter(r.table.Name))
 			return nil
 		}
 	}
@@ -233,12 +283,18 @@ func (p *Pruner) table(ctx context.Context, r *rows, mode Mode,
 	return errors.Join(err, report.observe(ctx, p.conn, r.table))
 }
 
+func refuseUnnamedLetter(table string) error {
+	return refuse(table, "has an open dead letter without the id of its row",
+		"postrider deadletter list   # then redrive or discard it")
+}
+
 // record exports a run, and logs what is new.
 func (p *Pruner) record(report *Report, err error) {
 	set := p.parts.Metrics
 	var gaps, oldest, dead, vacuumed []metrics.OptionalSample
 	for _, t := range report.Tables {
 		set.PruneRows.WithLabelValues(t.Table).Add(float64(t.Removed))
+		p.logPartitions(t)
 		if t.CoveredSince.IsZero() { // refused, or not reached
 			continue
 		}

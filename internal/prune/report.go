@@ -35,6 +35,8 @@ type TableReport struct {
 	Gaps         []Gap     `json:"gaps,omitempty"`
 	Warnings     []string  `json:"warnings,omitempty"`
 
+	Partitions *PartitionReport `json:"partitions,omitempty"` // nil: the table is not partitioned
+
 	OldestRow      time.Time `json:"oldest_row,omitzero"` // by the column; zero: not known
 	DeadRows       int64     `json:"dead_rows"`           // as the server estimates them
 	LastAutovacuum time.Time `json:"last_autovacuum,omitzero"`

@@ -74,7 +74,7 @@ func TestStatements_CallNobodyElsesCode(t *testing.T) {
 }
 
 // command is what is no query: it names objects by their schema, and what scripts do is tried by the tests of package sql.
-var command = regexp.MustCompile(`(?i)^\s*(--|BEGIN|SET|CREATE|ALTER|DROP|TRUNCATE|DO)\b?`)
+var command = regexp.MustCompile(`(?i)^\s*(--|BEGIN|SET|CREATE|ALTER|DROP|TRUNCATE|DO|LOCK|COMMENT)\b?`)
 
 // hostile is a server on which mallory owns what is in public and in "$user".
 type hostile struct {
@@ -100,6 +100,7 @@ func newHostile(t *testing.T, version string) *hostile {
 	h.do("CREATE SCHEMA postrider_demo; CREATE TABLE postrider_demo.orders (id text PRIMARY KEY, changes bigint, changed_at timestamptz DEFAULT pg_catalog.now()); " +
 		"CREATE TABLE postrider_demo.outbox (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb)")
 	h.do("GRANT USAGE ON SCHEMA postrider_bench, postrider_demo TO PUBLIC; GRANT ALL ON ALL TABLES IN SCHEMA postrider_bench, postrider_demo TO PUBLIC")
+	h.do("CREATE TABLE public.part_config (parent_table text, retention text)") // of pg_partman
 	h.do("CREATE TABLE public.numbered (id int PRIMARY KEY, a text, n int, at timestamptz)")
 	h.do("GRANT SELECT ON ALL TABLES IN SCHEMA public TO victim; GRANT INSERT ON public.outbox TO victim")
 	return h

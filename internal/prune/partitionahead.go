@@ -1,0 +1,127 @@
+package prune
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
+)
+
+// createTimeout bounds CREATE TABLE ... PARTITION OF. It keeps writers out, and reads all of the
+// default partition to find out whether rows of the new range are there.
+const createTimeout = 2 * time.Second
+
+// createAhead creates partitions until that many are empty behind the one that is written to. They
+// continue the ranges and the names of the last ones. PostgreSQL gives them the indexes,
+// constraints and triggers of the table.
+func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
+	closed := slices.DeleteFunc(slices.Clone(r.table.Partitions), func(p partition) bool {
+		return !p.ranged || p.span.from.open() || p.span.to.open()
+	})
+	s, why := r.stepAhead(closed)
+	if why != "" || s == (step{}) {
+		if why != "" {
+			r.result.keep(r.table.quoted(), "no partition was created: "+why)
+		}
+		return nil
+	}
+	count, err := r.countAhead(ctx, closed)
+	for p := closed[len(closed)-1]; err == nil && count < ahead; count++ {
+		if p, why = r.following(p, s); why == "" {
+			why, err = r.create(ctx, &p)
+		}
+		if why != "" {
+			r.result.keep(p.quoted(), "it was not created: "+why)
+			return nil
+		}
+		if err == nil {
+			r.result.Created = append(r.result.Created, p.quoted())
+		}
+	}
+	return err
+}
+
+// stepAhead returns by what the ranges advance; zero: none is to be created.
+func (r *partitionRun) stepAhead(closed []partition) (s step, why string) {
+	toTheEnd := slices.ContainsFunc(r.table.Partitions, func(p partition) bool {
+		return p.ranged && p.span.to.open()
+	})
+	switch {
+	case toTheEnd, r.table.kind == keyUUID: // no room; and what follows a UUID is not known
+		return step{}, ""
+	case len(closed) == 0:
+		return step{}, "there is none yet whose range could be continued; create the first by hand"
+	}
+	last := closed[len(closed)-1]
+	s = stepOf(r.table.kind, last.span)
+	if len(closed) == 1 {
+		return s, ""
+	}
+	before := closed[len(closed)-2]
+	switch {
+	case stepOf(r.table.kind, before.span) == s:
+		return s, ""
+	case r.table.kind != keyID && before.span.width() == last.span.width():
+		return step{width: last.span.width()}, "" // four weeks, of which one looks as a February
+	}
+	return step{}, fmt.Sprintf("the ranges of the last two, %s and %s, differ in width; create the "+
+		"next by hand", before.quoted(), last.quoted())
+}
+
+// countAhead returns how many partitions are for times to come, or how many are empty at the end.
+func (r *partitionRun) countAhead(ctx context.Context, closed []partition) (count int, err error) {
+	for _, p := range slices.Backward(closed) {
+		used := !p.span.from.at.After(r.table.Now)
+		if r.table.kind == keyID {
+			used, err = postgres.One[bool](ctx, r.conn, "SELECT EXISTS (SELECT FROM "+p.quoted()+" t)")
+		}
+		if used || err != nil {
+			return count, err
+		}
+		count++
+	}
+	return count, nil
+}
+
+// create makes one partition, as the owner of the table: the owner of a partition may read and
+// drop it.
+func (r *partitionRun) create(ctx context.Context, p *partition) (why string, err error) {
+	if r.dryRun {
+		return "", nil
+	}
+	err = r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('statement_timeout', $1, true)`,
+			fmt.Sprintf("%dms", (r.lockTimeout+createTimeout).Milliseconds()))
+		if err == nil && r.table.Owner != r.table.Role {
+			_, err = tx.Exec(ctx, "SET LOCAL ROLE "+postgres.QuoteName(r.table.Owner))
+		}
+		if err == nil {
+			_, err = tx.Exec(ctx, "CREATE TABLE "+p.quoted()+" PARTITION OF "+r.table.quoted()+
+				" FOR VALUES FROM ("+postgres.QuoteText(p.span.from.text)+") TO ("+
+				postgres.QuoteText(p.span.to.text)+")")
+		}
+		return err
+	})
+	switch postgres.SQLState(err) {
+	case "23514": // check_violation
+		return "rows of its range are in the default partition, and are published from there; to " +
+			"have it, move them in a transaction that detaches the default partition", nil
+	case "42P07": // duplicate_table
+		return "another table has the name, or was created meanwhile", nil
+	case "42P17": // invalid_object_definition
+		return "another partition has a part of its range", nil
+	case "57014": // query_canceled: the statement_timeout
+		if ctx.Err() == nil {
+			return "it took too long with writers kept out: the default partition is large", nil
+		}
+	case "42501": // insufficient_privilege
+		return fmt.Sprintf("role %s may not create a table in schema %s: GRANT CREATE ON SCHEMA %s "+
+			"TO %s; (%v)", r.table.Owner, p.Schema, postgres.QuoteName(p.Schema),
+			postgres.QuoteName(r.table.Owner), postgres.Error(err)), nil
+	}
+	return "", err
+}

@@ -1,0 +1,82 @@
+package prune
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/test/parts"
+)
+
+func TestPartition_CreatesAhead(t *testing.T) {
+	for _, withDefault := range []bool{false, true} {
+		t.Run(fmt.Sprintf("default=%v", withDefault), func(t *testing.T) {
+			t.Parallel()
+			r := newPartitionRig(t, parts.AnyVersion, withDefault)
+			today := time.Now().UTC().Truncate(day)
+			r.exec(t, "DROP TABLE outbox_1, outbox_2, outbox_3; CREATE INDEX ON outbox (id); ALTER TABLE outbox OWNER TO postrider; GRANT CREATE ON SCHEMA public TO postrider; "+
+				fmt.Sprintf("CREATE TABLE outbox_%s PARTITION OF outbox FOR VALUES FROM ('%s+00') TO ('%s+00')",
+					today.Format("20060102"), today.Format(time.DateTime), today.Add(day).Format(time.DateTime)))
+			created := func() []string {
+				run, _ := r.run(t)
+				require.NoError(t, run.createAhead(t.Context(), 2))
+				require.Empty(t, run.result.Kept)
+				return run.result.Created
+			}
+			want := []string{today.Add(day).Format(`"public"."outbox_20060102"`), today.Add(2 * day).Format(`"public"."outbox_20060102"`)}
+			require.Equal(t, want, created())
+			require.Empty(t, created())
+			for _, name := range want {
+				require.Equal(t, "postrider", query[string](t, r.conn, "SELECT tableowner FROM pg_tables WHERE schemaname || tablename = 'public' || $1", name[len(`"public"."`):len(name)-1]))
+				require.Equal(t, 1, count(t, r.conn, "SELECT count(*) FROM pg_index WHERE indrelid = $1::text::regclass", name))
+			}
+			_, err := r.conn.Exec(t.Context(), "INSERT INTO outbox (created_at) VALUES ($1)", today.Add(3*day-time.Second))
+			require.NoError(t, err)
+			require.Equal(t, 1, count(t, r.conn, "SELECT count(*) FROM "+want[1]))
+		})
+	}
+}
+
+func TestPartition_CreatesAheadOfIDs(t *testing.T) {
+	t.Parallel()
+	r := newPartitionRig(t, parts.AnyVersion, false)
+	r.exec(t, "DROP TABLE outbox; CREATE TABLE outbox (id bigint) PARTITION BY RANGE (id); CREATE TABLE outbox_p0 PARTITION OF outbox FOR VALUES FROM (0) TO (10)")
+	run, _ := r.run(t)
+	require.NoError(t, run.createAhead(t.Context(), 2))
+	require.Equal(t, []string{`"public"."outbox_p10"`}, run.result.Created, "outbox_p0 is empty: one of two")
+	r.exec(t, "INSERT INTO outbox SELECT generate_series(1, 15)")
+	run, _ = r.run(t)
+	require.NoError(t, run.createAhead(t.Context(), 2))
+	require.Equal(t, []string{`"public"."outbox_p20"`, `"public"."outbox_p30"`}, run.result.Created)
+}
+
+func TestPartition_SaysWhyItCreatesNone(t *testing.T) {
+	t.Parallel()
+	today := time.Now().UTC().Truncate(day)
+	ofDay := func(name string, d int) string {
+		return fmt.Sprintf("CREATE TABLE %s PARTITION OF outbox FOR VALUES FROM ('%s+00') TO ('%s+00'); ", name,
+			today.Add(time.Duration(d)*day).Format(time.DateTime), today.Add(time.Duration(d+1)*day).Format(time.DateTime))
+	}
+	tomorrow := today.Add(day).Format("20060102")
+	for name, c := range map[string]struct{ sql, why string }{
+		"rows in the default partition": {ofDay("outbox_"+today.Format("20060102"), 0) + "CREATE TABLE d PARTITION OF outbox DEFAULT; INSERT INTO outbox (created_at) VALUES ('" +
+			today.Add(36*time.Hour).Format(time.DateTime) + "+00')", "rows of its range are in the default partition"},
+		"a table of the name": {ofDay("outbox_"+today.Format("20060102"), 0) + "CREATE TABLE outbox_" + tomorrow + " ()", "another table has the name"},
+		"none to continue":    {"", "there is none yet whose range could be continued"},
+		"irregular ranges": {ofDay("a", 0) + "CREATE TABLE b PARTITION OF outbox FOR VALUES FROM ('" + today.Add(day).Format(time.DateTime) + "+00') TO ('" +
+			today.Add(3*day).Format(time.DateTime) + "+00')", "differ in width"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPartitionRig(t, parts.AnyVersion, false)
+			r.exec(t, "DROP TABLE outbox_1, outbox_2, outbox_3; "+c.sql)
+			run, _ := r.run(t)
+			require.NoError(t, run.createAhead(t.Context(), 2))
+			require.Empty(t, run.result.Created)
+			require.Len(t, run.result.Kept, 1)
+			require.Contains(t, run.result.Kept[0].Why, c.why)
+		})
+	}
+}
