@@ -1,9 +1,11 @@
 package prune
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -94,8 +96,12 @@ type openTransaction struct {
 
 func newPartitionFault(t *testing.T, seed uint64) *partitionFault {
 	r := rand.New(rand.NewPCG(seed, 0))
+	return newPartitionFaultOn(t, r, newPartitionFaultServer(t, versions[r.IntN(len(versions))]))
+}
+
+func newPartitionFaultOn(t *testing.T, r *rand.Rand, server string) *partitionFault {
 	f := &partitionFault{t: t, rand: r, day: 1, committed: map[string]bool{},
-		partitionRig: newPartitionRigIn(t, parts.NewDatabase(t, newPartitionFaultServer(t, versions[r.IntN(len(versions))])), r.IntN(3) == 0)}
+		partitionRig: newPartitionRigIn(t, parts.NewDatabase(t, server), r.IntN(3) == 0)}
 	for day := 4; day <= 6; day++ {
 		f.exec(t, fmt.Sprintf("CREATE TABLE outbox_%d PARTITION OF outbox FOR VALUES FROM ('2026-01-%02d 00:00+00') TO ('2026-01-%02d 00:00+00')", day, day, day+1))
 	}
@@ -250,6 +256,7 @@ func (f *partitionFault) onePrune(killedAt int, after bool) (removed int) {
 	conn, cut := f.tracedConn(f.t)
 	defer postgres.Close(conn)
 	run, prover := f.runOn(f.t, conn)
+	prover.fenceTimeout = time.Second // where a transaction stays open
 	run.cutoff = time.Date(2026, 1, f.day, 0, 0, 0, 0, time.UTC)
 	if err := run.looked(f.t.Context(), prover, "created_at", "timestamp with time zone"); err != nil {
 		run.coverage = nil
@@ -304,4 +311,66 @@ func (f *partitionFault) judge() {
 		}
 	}
 	require.Zero(f.t, lost, "rows of %d that were removed and not delivered; tables %v", len(f.committed), tables)
+}
+
+// TestPartition_RemovesNothingUndeliveredAfterARestore: the database is as it was in the middle of a run, or before it,
+// with rows that the restored history adds.
+func TestPartition_RemovesNothingUndeliveredAfterARestore(t *testing.T) {
+	t.Parallel()
+	seeds := 1
+	if *long {
+		seeds = 50
+	}
+	removed := 0
+	for range seeds {
+		seed := cmp.Or(*seed, rand.Uint64())
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			version := versions[random.IntN(len(versions))]
+			server := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
+			backup := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
+			require.NoError(t, backup.Stop(t.Context()))
+			f := newPartitionFaultOn(t, random, server.DSN())
+			f.within(3)
+			f.day = 4
+			f.prunes(1, random.IntN(40))
+			f.restart(server, func() {
+				require.NoError(t, backup.CopyFrom(server, nil))
+			})
+			then := maps.Clone(f.committed)
+			f.within(3)
+			f.day = 5
+			f.prunes(1, 0)
+			f.restart(server, func() {
+				require.NoError(t, server.CopyFrom(backup, nil))
+			})
+			f.committed = then
+			f.day = 6
+			if random.IntN(2) == 0 {
+				f.loseSlot()
+			}
+			f.within(4)
+			f.prunes(1, 0)
+			f.prunes(1, 0)
+			removed += f.removed
+		})
+	}
+	if *long {
+		require.Positive(t, removed)
+	}
+}
+
+// restart stops the server, with what is open, and starts it after f.
+func (f *partitionFault) restart(server *embedded.Postgres, do func()) {
+	f.t.Helper()
+	for len(f.opened) > 0 {
+		f.end()
+	}
+	f.relay.stop()
+	postgres.Close(f.conn)
+	require.NoError(f.t, server.Stop(f.t.Context()))
+	do()
+	require.NoError(f.t, server.Start(f.t.Context()))
+	f.conn = connect(f.t, f.cfg)
+	f.startRelay(f.t)
 }

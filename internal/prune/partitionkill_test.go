@@ -107,3 +107,31 @@ func (r *partitionRig) left(t *testing.T) string {
 		WHEN EXISTS (SELECT FROM pg_inherits WHERE inhrelid = to_regclass('outbox_1')) THEN 'attached' ELSE 'detached' END
 		|| CASE WHEN EXISTS (SELECT FROM pg_constraint WHERE conname = 'postrider_pruned') THEN ', sealed' ELSE '' END`)
 }
+
+// TestPartition_NextRunFinalizesAPendingDetachment, which waited in vain for a transaction that uses the table. That one
+// cannot insert into the partition any more.
+func TestPartition_NextRunFinalizesAPendingDetachment(t *testing.T) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			r := newPartitionRig(t, version, false)
+			r.exec(t, "DROP TABLE outbox_2")
+			r.look(t)
+			r.insert(t, "2026-01-01 12:00", 5)
+			reader := connect(t, r.cfg)
+			_, err := reader.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM ONLY outbox")
+			require.NoError(t, err)
+			parts.Await(t, "a pending detachment", func() (bool, error) {
+				require.Empty(t, r.prune(t).Removed)
+				return r.left(t) == "pending, sealed", nil
+			})
+			require.Empty(t, r.prune(t).Removed)
+			_, err = reader.Exec(t.Context(), "INSERT INTO outbox (created_at) VALUES ('2026-01-01 13:00+00')")
+			require.Equal(t, "23514", postgres.SQLState(err), "%v", err)
+			_, err = reader.Exec(t.Context(), "ROLLBACK")
+			require.NoError(t, err)
+			require.Equal(t, []string{`"public"."outbox_1"`}, r.pruneUntil(t, 1).Removed)
+			require.Zero(t, r.seals(t))
+		})
+	}
+}

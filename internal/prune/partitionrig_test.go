@@ -181,7 +181,10 @@ func (r *partitionRig) startRelay(t testing.TB) {
 	parts.Await(t, "the slot", func() (bool, error) {
 		err = pglogrepl.StartReplication(t.Context(), conn, r.slot, 0, pglogrepl.StartReplicationOptions{
 			PluginArgs: []string{"proto_version '1'", "publication_names 'pub'"}})
-		return err == nil || postgres.SQLState(err) != "55006", err // object_in_use: the end of the last one takes a moment
+		if postgres.SQLState(err) == "55006" { // object_in_use: the end of the last one takes a moment
+			return false, nil
+		}
+		return true, err
 	})
 	require.NoError(t, err)
 	if r.relay == nil {
