@@ -38,8 +38,8 @@ func TestPages_NameOnlySeriesThatExist(t *testing.T) {
 	golden := read(t, "../internal/metrics/testdata/series.golden")
 	for path, text := range pages(t) {
 		for _, name := range regexp.MustCompile(`postrider_[a-z_]+`).FindAllString(text, -1) {
-			switch name { // schemas, publications and slots
-			case "postrider_demo", "postrider_bench", "postrider_own":
+			switch name { // schemas, publications, slots and constraints
+			case "postrider_demo", "postrider_bench", "postrider_own", "postrider_pruned":
 				continue
 			}
 			series := strings.TrimSuffix(name, "_bucket")

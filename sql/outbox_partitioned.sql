@@ -52,6 +52,8 @@ $default$;
 
 -- Makes the partitions of today and the days to come, and drops those older than keep. Days are UTC. A partition that was made by hand
 -- goes only if it holds exactly the day of its name.
+-- It drops by time alone, also what a relay that is down has not delivered and 'postrider recover' would need. [prune] of postrider
+-- makes partitions too, and drops only what was delivered: then do not call this function, or with NULL for keep.
 -- Call it once a day, by pg_cron or a timer, as the owner of the table and with both arguments: a function of the same name that takes
 -- fewer would be called instead, whoever made it.  SELECT public.outbox_maintain(7, interval '7 days');
 CREATE OR REPLACE FUNCTION public.outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void

@@ -74,10 +74,10 @@ func TestPartition_NamesTheRightThatIsMissing(t *testing.T) {
 	db := &testdb.DB{T: t, Conn: r.conn, DSN: dsn(t, r.cfg)}
 	role := parts.Unique("role")
 	cfg := db.Role(role)
-	t.Cleanup(func() { r.conn.Exec(t.Context(), "DROP OWNED BY "+role+"; DROP ROLE "+role) })
+	defer r.exec(t, "DROP OWNED BY "+role+"; DROP ROLE "+role)
 	conn, err := postgres.ConnectRows(t.Context(), cfg)
 	require.NoError(t, err)
-	defer postgres.Close(conn)
+	defer postgres.CloseBoth(conn)
 	table, err := readPartitioned(t.Context(), conn, "public", "outbox", nil)
 	require.NoError(t, err)
 	run := &partitionRun{conn: conn, table: table, result: &PartitionReport{}}

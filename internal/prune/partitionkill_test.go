@@ -3,6 +3,7 @@ package prune
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -17,9 +18,15 @@ type cutter struct {
 	at    int // zero: never
 	after bool
 	count int
+
+	before string // a statement with this text calls do first
+	do     func()
 }
 
-func (c *cutter) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (c *cutter) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if c.before != "" && strings.Contains(data.SQL, c.before) {
+		c.do()
+	}
 	if c.count++; c.count == c.at && !c.after {
 		_ = conn.PgConn().Conn().Close()
 	}
@@ -132,6 +139,46 @@ func TestPartition_NextRunFinalizesAPendingDetachment(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []string{`"public"."outbox_1"`}, r.pruneUntil(t, 1).Removed)
 			require.Zero(t, r.seals(t))
+		})
+	}
+}
+
+// TestPartition_SeesWhatComesBetweenTheLookAndTheSeal, and lets nothing in after that: rows are inserted right before the
+// seal and right before the detachment.
+func TestPartition_SeesWhatComesBetweenTheLookAndTheSeal(t *testing.T) {
+	for _, withDefault := range []bool{false, true} {
+		t.Run(fmt.Sprintf("default=%v", withDefault), func(t *testing.T) {
+			t.Parallel()
+			r := newPartitionRig(t, parts.AnyVersion, withDefault)
+			r.exec(t, "DROP TABLE outbox_2")
+			r.look(t)
+			r.insert(t, "2026-01-01 12:00", 5)
+			hooked := func(before string, do func()) *PartitionReport {
+				conn, cut := r.tracedConn(t)
+				defer postgres.Close(conn)
+				run, prover := r.runOn(t, conn)
+				require.NoError(t, run.looked(t.Context(), prover, "created_at", "timestamp with time zone"))
+				cut.before, cut.do = before, do
+				require.NoError(t, run.whole(t.Context(), 0))
+				return run.result
+			}
+			inserted := 0
+			parts.Await(t, "a run that comes as far as the seal", func() (bool, error) {
+				require.Empty(t, hooked("ADD CONSTRAINT", func() { r.insert(t, "2026-01-01 13:00", 1); inserted++ }).Removed)
+				return inserted > 0, nil
+			})
+			require.Equal(t, 6, count(t, r.conn, "SELECT count(*) FROM outbox_1"))
+			require.Zero(t, r.seals(t))
+			refused := 0
+			parts.Await(t, "a run that comes as far as the detachment", func() (bool, error) {
+				result := hooked("DETACH PARTITION", func() {
+					_, err := r.conn.Exec(t.Context(), "INSERT INTO outbox (created_at) VALUES ('2026-01-01 14:00+00')")
+					require.Equal(t, "23514", postgres.SQLState(err), "%v", err)
+					refused++
+				})
+				return len(result.Removed) == 1, nil
+			})
+			require.Positive(t, refused)
 		})
 	}
 }
