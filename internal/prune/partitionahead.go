@@ -30,7 +30,7 @@ func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
 		return nil
 	}
 	count, err := r.countAhead(ctx, closed)
-	for p := closed[len(closed)-1]; err == nil && count < ahead; count++ {
+	for p := closed[len(closed)-1]; err == nil && count < ahead; count += r.isAhead(p) {
 		if p, why = r.following(p, s); why == "" {
 			why, err = r.create(ctx, &p)
 		}
@@ -43,6 +43,14 @@ func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
 		}
 	}
 	return err
+}
+
+// isAhead is 0 for the partition of now, and 1 for a later one.
+func (r *partitionRun) isAhead(p partition) int {
+	if r.table.kind != keyID && !p.span.from.at.After(r.table.Now) {
+		return 0
+	}
+	return 1
 }
 
 // stepAhead returns by what the ranges advance; zero: none is to be created.

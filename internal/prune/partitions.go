@@ -80,6 +80,15 @@ func (r *partitionRun) ahead(ctx context.Context, ahead int, tables [][2]string)
 	return err
 }
 
+// finish ends what a killed run has left, without a proof of what is there now: it drops what is
+// detached and was proven, and lets rows into sealed partitions again.
+func finish(ctx context.Context, runs map[string]*partitionRun) (err error) {
+	for _, r := range runs {
+		err = errors.Join(err, r.remove(ctx))
+	}
+	return err
+}
+
 // removePartitions removes the old ones of a table. coverages are those of r.table.relations.
 func (p *Pruner) removePartitions(ctx context.Context, t *table, r *partitionRun,
 	coverages []*Coverage, letters map[string][]string, report *TableReport) error {

@@ -33,6 +33,7 @@ type Pruner struct {
 	parts  Parts
 	conn   *pgx.Conn // nil: none is open
 	prover *Prover
+	marked bool
 	began  map[string]time.Time // Coverage.Began by table, as it was logged
 	failed string               // reason of the last run's error; empty: it succeeded
 
@@ -51,7 +52,7 @@ func (p *Pruner) Close() {
 	if p.conn != nil {
 		postgres.Close(p.conn)
 	}
-	p.conn, p.prover = nil, nil
+	p.conn, p.prover, p.marked = nil, nil, false
 }
 
 // Run prunes after each interval while streaming returns true, until ctx ends. A statement that
@@ -83,7 +84,7 @@ func (p *Pruner) Run(ctx context.Context, streaming func() bool) {
 // removed before is in the report. Tables that must not be pruned are in it with the reason.
 func (p *Pruner) Once(ctx context.Context, mode Mode) (*Report, error) {
 	report := &Report{Slot: p.parts.Slot, DryRun: mode == DryRun}
-	err := p.connect(ctx, mode)
+	err := p.connect(ctx)
 	if err == nil {
 		err = p.alone(ctx, func() error { return p.locked(ctx, mode, report) })
 	}
@@ -93,14 +94,15 @@ func (p *Pruner) Once(ctx context.Context, mode Mode) (*Report, error) {
 	return report, err
 }
 
-// Ahead creates partitions only, for a time in which the relay does not stream.
+// Ahead does what needs no slot, for a time in which the relay does not stream: it creates
+// partitions, and finishes what a killed run has left.
 func (p *Pruner) Ahead(ctx context.Context) error {
 	report := &Report{Slot: p.parts.Slot}
-	err := p.connect(ctx, DryRun)
+	err := p.connect(ctx)
 	if err == nil {
 		err = p.alone(ctx, func() error {
-			_, err := p.createAhead(ctx, Save, report)
-			return err
+			runs, err := p.createAhead(ctx, Save, report)
+			return errors.Join(err, finish(ctx, runs))
 		})
 	}
 	if err != nil {
@@ -112,7 +114,7 @@ func (p *Pruner) Ahead(ctx context.Context) error {
 	return err
 }
 
-func (p *Pruner) connect(ctx context.Context, mode Mode) (err error) {
+func (p *Pruner) connect(ctx context.Context) (err error) {
 	if p.conn != nil {
 		return nil
 	}
@@ -130,13 +132,19 @@ func (p *Pruner) connect(ctx context.Context, mode Mode) (err error) {
 	}
 	p.prover, err = NewProver(ctx, p.conn, p.parts.Slot, p.parts.Publication,
 		p.parts.Config.retention())
-	if err != nil || mode == DryRun {
-		return err
+	return err
+}
+
+// mark marks the slot, once for a connection.
+func (p *Pruner) mark(ctx context.Context, mode Mode) error {
+	if p.marked || mode == DryRun {
+		return nil
 	}
 	s, err := readStream(ctx, p.conn, p.parts.Slot)
 	if err == nil {
 		err = markSlot(ctx, p.conn, s)
 	}
+	p.marked = err == nil
 	return err
 }
 
@@ -159,6 +167,9 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	if err != nil {
 		return err
 	}
+	if err := p.mark(ctx, mode); err != nil {
+		return errors.Join(err, finish(ctx, runs))
+	}
 	tables, err := p.describe(ctx, report)
 	if err != nil || len(tables) == 0 {
 		return err
@@ -173,7 +184,7 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	}
 	coverages, err := p.prover.Look(ctx, relations, mode)
 	if err != nil {
-		return err
+		return errors.Join(err, finish(ctx, runs))
 	}
 	kept, err := p.deadLetters(ctx)
 	if err != nil {
