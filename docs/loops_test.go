@@ -55,6 +55,8 @@ var waits = map[string]string{
 	"internal/postgres.Poll":                            "the interval of its callers: 20 ms, and 2 s (slot/partition), 10 s (slot) or 15 s (slot/monitor) in all; 50 ms and 5 s in all (slot.AwaitRelease); 100 or 200 ms and 30 s in all (internal/prune); 200 ms for a slot, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",
 	"internal/postgres.answering":                       "one turn for each host, and one when the look ends",
 	"internal/prune.Pruner.Run":                         "prune.interval from the end of a run",
+	"internal/writeback.Writer.Run":                     "write_back.interval from the end of a sweep; after a failed one doubled up to 30 s",
+	"internal/writeback.Writer.batches":                 "no neighbour waits: ends with a batch that is not full",
 	"internal/prune.rows.delete":                        "a pause as long as the chunk took; after a failed one lock_timeout, doubled up to five seconds, ten times",
 	"internal/ratelimit.Limiter.Wait":                   "20 ms, or 1 s while the delay lasts (TestLimiter_WaitsAtLeastForABatch)",
 	"internal/ratelimit.Pacer.Publish":                  "one turn for each part of a list",

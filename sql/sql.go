@@ -33,6 +33,9 @@ var publication string
 //go:embed prune.sql
 var prune string
 
+//go:embed writeback.sql
+var writeBack string
+
 // The presets of an outbox table.
 const (
 	Plain       = "plain"       // outbox.sql
@@ -48,6 +51,9 @@ func Role() string { return role }
 
 // Prune is prune.sql: what pruning needs beside Role.
 func Prune() string { return prune }
+
+// WriteBack is writeback.sql: what [write_back] needs beside Role.
+func WriteBack() string { return writeBack }
 
 // Publication is publication.sql. For other names see slot.CreatePublicationSQL.
 func Publication() string { return publication }

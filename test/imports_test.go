@@ -42,9 +42,9 @@ var allowed = map[string][]string{
 		"internal/check", "internal/config", "internal/deadletter", "internal/exit",
 		"internal/health", "internal/history", "internal/httpserver", "internal/logging",
 		"internal/memory", "internal/postgres", "internal/prune", "internal/ratelimit",
-		"internal/status", "internal/terminal", "internal/trace", "relay", "replication", "router",
-		"sink", "sink/kafka", "sink/kafka/producer", "sink/kafka/topicreader", "sink/stdout", "slot",
-		"slot/monitor", "slot/partition",
+		"internal/status", "internal/terminal", "internal/trace", "internal/writeback", "relay",
+		"replication", "router", "sink", "sink/kafka", "sink/kafka/producer",
+		"sink/kafka/topicreader", "sink/stdout", "slot", "slot/monitor", "slot/partition",
 	},
 	"internal/bench": {
 		"internal/audit", "internal/audit/topics", "internal/demo", "internal/embedded",
@@ -60,13 +60,13 @@ var allowed = map[string][]string{
 	"internal/check": {
 		"internal/alerts", "internal/backfill", "internal/catalog", "internal/config",
 		"internal/exit", "internal/health", "internal/httpserver", "internal/memory",
-		"internal/postgres", "internal/status", "internal/terminal", "replication", "router",
-		"sink", "sink/kafka", "slot", "slot/monitor",
+		"internal/postgres", "internal/status", "internal/terminal", "internal/writeback",
+		"replication", "router", "sink", "sink/kafka", "slot", "slot/monitor",
 	},
 	"internal/status": {
 		"internal/build", "internal/config", "internal/exit", "internal/health",
 		"internal/history", "internal/httpserver", "internal/postgres", "internal/ratelimit",
-		"internal/terminal", "relay", "replication", "slot", "slot/monitor",
+		"internal/terminal", "internal/writeback", "relay", "replication", "slot", "slot/monitor",
 	},
 	"internal/check/checktest": {"internal/check", "internal/embedded", "test/parts/testdb"},
 	"internal/status/statustest": {
@@ -81,8 +81,8 @@ var allowed = map[string][]string{
 	"internal/config": {
 		"internal/alerts", "internal/backfill", "internal/deadletter", "internal/health",
 		"internal/httpserver", "internal/postgres", "internal/prune", "internal/ratelimit",
-		"internal/suggest", "internal/units", "relay", "replication", "router", "sink/kafka",
-		"slot", "slot/monitor",
+		"internal/suggest", "internal/units", "internal/writeback", "relay", "replication", "router",
+		"sink/kafka", "slot", "slot/monitor",
 	},
 	"internal/alerts":     {"internal/health"},
 	"internal/health":     {"relay", "slot", "slot/monitor"},
@@ -135,6 +135,7 @@ var allowed = map[string][]string{
 	"sink/kafka/producer":    {"sink", "sink/kafka", "sink/kafka/topicreader"},
 	"internal/audit/topics":  {"sink", "sink/kafka"},
 	"internal/prune":         {"internal/postgres", "slot"},
+	"internal/writeback":     {"internal/deadletter", "internal/postgres", "internal/prune", "slot"},
 	"internal/suggest":       {},
 	"inbox":                  {},
 	"inbox/kgoinbox":         {"inbox"},

@@ -50,10 +50,15 @@ func (c checker) run(ctx context.Context) []Finding {
 	if !c.beside {
 		c.relay = relayAt(ctx, cfg.HTTP)
 	}
+	var writeBack func(ctx context.Context, conn *pgx.Conn) ([]Finding, error)
+	if cfg.WriteBack.Enabled {
+		writeBack = c.writeBack
+	}
 	server, done := context.WithTimeout(ctx, Timeout-kafkaTimeout)
 	findings = append(findings, Server(server, Preflight{
 		Postgres: cfg.Postgres, Need: cfg.Requirements(), Messages: len(cfg.Replication.Messages) > 0,
 		Snapshot: cfg.Snapshot.On(), VolumeSize: cfg.Monitor.VolumeSize, Beside: c.beside,
+		WriteBack: writeBack,
 		Observe: func(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 			o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
 			return c.observed(o), err

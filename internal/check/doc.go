@@ -20,5 +20,6 @@
 //	objects.go    publication and tables
 //	table.go      keys, growth and vacuum of a table
 //	slots.go      the slot
+//	writeback.go  the tables that are written back
 //	failover.go   standbys
 package check

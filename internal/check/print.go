@@ -144,7 +144,7 @@ var checkGroups = []checkGroup{
 		"publication", "publication_tables", "publication_publish", "emit_message", "table",
 		"partitions", "row_filter", "column_list", "columns", "columns_nullable",
 		"generated_columns", "primary_key", "replica_identity", "snapshot", "rows", "outbox_size",
-		"outbox_dead_rows", "outbox_autovacuum",
+		"outbox_dead_rows", "outbox_autovacuum", "write_back",
 	}},
 	{"Slot", []string{
 		"slot", "slot_position", "slot_holder", "slot_failover", "publication_before_slot",

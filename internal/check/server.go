@@ -42,6 +42,8 @@ type Preflight struct {
 	// Table judges the columns of a table that exists and is published; called with a connection that
 	// it may query. May be nil.
 	Table func(ctx context.Context, conn *pgx.Conn, table slot.Table) []Finding
+	// WriteBack finds what keeps rows from being written back. nil: that is off.
+	WriteBack func(ctx context.Context, conn *pgx.Conn) ([]Finding, error)
 	// Observe judges what a monitor sees at one look. May be nil.
 	Observe func(ctx context.Context, conn *pgx.Conn) ([]Finding, error)
 }
@@ -74,6 +76,7 @@ func Server(ctx context.Context, p Preflight) []Finding {
 		{"replication_connection", 1, c.replication},
 		{"physical_replication", 1, c.physical},
 		{"publication", 1 + len(p.Need.Tables), c.publication},
+		{"write_back", 1 + len(p.Need.Tables), c.writeBack},
 		{"slot", 1, c.slot},
 		{"slot_holder", 1, c.holder},
 		{"slot_failover", 1, c.failover},
@@ -124,6 +127,15 @@ func (c *serverCheck) observe(ctx context.Context) error {
 	}
 	c.add(findings...)
 	return nil
+}
+
+func (c *serverCheck) writeBack(ctx context.Context) error {
+	if c.WriteBack == nil {
+		return nil
+	}
+	findings, err := c.WriteBack(ctx, c.conn)
+	c.add(findings...)
+	return err
 }
 
 func (c *serverCheck) step(ctx context.Context, times int, run step) error {

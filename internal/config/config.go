@@ -33,6 +33,7 @@ import (
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/prune"
+	"github.com/postrider/postrider/internal/writeback"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -52,6 +53,7 @@ type Config struct {
 	Snapshot    backfill.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
 	Prune       prune.Config       `toml:"prune"`
+	WriteBack   writeback.Config   `toml:"write_back"`
 	DeadLetter  deadletter.Config  `toml:"deadletter"`
 	Monitor     monitor.Config     `toml:"monitor"`
 	Health      health.Config      `toml:"health"`
@@ -73,6 +75,7 @@ func Default() Config {
 		Snapshot:    backfill.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
 		Prune:       prune.DefaultConfig(),
+		WriteBack:   writeback.DefaultConfig(),
 		DeadLetter:  deadletter.DefaultConfig(),
 		Monitor:     monitor.DefaultConfig(),
 		Health:      health.DefaultConfig(),
@@ -96,6 +99,20 @@ func (c Config) KeyColumns(table string) backfill.KeyColumns {
 		r.ID, r.Timestamp = rule.FieldID, rule.FieldTimestamp
 	}
 	return r
+}
+
+// WriteBackTables are the tables that are written back, with the columns that their routers use.
+func (c Config) WriteBackTables() []writeback.Source {
+	names := c.WriteBack.Tables
+	if len(names) == 0 {
+		names = c.Replication.Tables
+	}
+	tables := make([]writeback.Source, len(names))
+	for i, name := range names {
+		columns := c.KeyColumns(name)
+		tables[i] = writeback.Source{Table: name, ID: columns.ID, Timestamp: columns.Timestamp}
+	}
+	return tables
 }
 
 // Rule is the rule set of a table; false: no rule set is for it, or the rule sets are not valid.

@@ -150,7 +150,7 @@ func (k key) schema() *schema {
 // marks a key without a default: the value is a sample.
 var exampleKey = regexp.MustCompile(`^(#?)("?)([A-Za-z0-9_.-]+)"? = (.+)$`)
 
-var exampleSection = regexp.MustCompile(`^\[([a-z.]+)\]`)
+var exampleSection = regexp.MustCompile(`^\[([a-z._]+)\]`)
 
 // exampleEntry is a key as config.example.toml shows it.
 type exampleEntry struct {

@@ -35,6 +35,7 @@ func (c Config) checks() []check {
 		{"relay", c.validateHeartbeat},
 		{"relay", c.validatePositions},
 		{"prune", c.validatePrune},
+		{"write_back", c.validateWriteBack},
 		{"deadletter", c.validateDeadLetters},
 		{"monitor", c.Monitor.Validate},
 		{"health", c.Health.Validate},
@@ -118,6 +119,23 @@ func (c Config) validatePrune() error {
 		return errors.New("prune.enabled needs replication.tables: logical messages are in no table")
 	}
 	return c.needsKafka("prune.enabled needs", "keeps the rows")
+}
+
+// validateWriteBack also checks the tables, and that the sink keeps what it acknowledges.
+func (c Config) validateWriteBack() error {
+	err := c.WriteBack.Validate()
+	if err != nil || !c.WriteBack.Enabled {
+		return err
+	}
+	for _, table := range c.WriteBack.Tables {
+		if !slices.Contains(c.Replication.Tables, table) {
+			return fmt.Errorf("write_back.tables names %q, which is not in replication.tables", table)
+		}
+	}
+	if len(c.Replication.Tables) == 0 {
+		return errors.New("write_back.enabled needs replication.tables: messages are in no table")
+	}
+	return c.needsKafka("write_back.enabled needs", "keeps the rows")
 }
 
 func (c Config) validateDeadLetters() error {

@@ -30,6 +30,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/internal/terminal"
+	"github.com/postrider/postrider/internal/writeback"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot/monitor"
@@ -53,6 +54,8 @@ type Daemon struct {
 	notifier *alerts.Notifier
 	page     *page
 	started  time.Time
+	writer   *writeback.Writer // nil: [write_back] is off
+	letters  *openLetters      // of writer
 
 	// Of run alone; nil otherwise.
 	supervisor *supervisor
@@ -75,6 +78,9 @@ func New(
 		env: env, cfg: l.Config, level: new(logging.Level), pipeline: p,
 		Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, notifier: notifier,
 		health: health.NewWatcher(set, component("health")), started: time.Now(),
+	}
+	if l.Config.WriteBack.Enabled {
+		d.writer = writeback.New(d.writeBackParts())
 	}
 	d.loaded.Store(l)
 	d.page = &page{d: d, check: pageCheck{run: d.findings}}
@@ -112,6 +118,10 @@ func (d *Daemon) report() status.Report {
 		d.loaded.Load().Config)
 	r.Verdict.ChangeHints(d.env.Hint)
 	r.Verdict = d.health.Fill(r.Verdict)
+	if d.writer != nil {
+		state := d.writer.State()
+		r.WriteBack = &state
+	}
 	return r
 }
 

@@ -8,6 +8,7 @@
 //	deadletters.go the dead-letter topic, and rows of dead letters, routed again
 //	recover.go     publishes the rows that a lost slot did not deliver
 //	prune.go       removes delivered rows
+//	writeback.go   the task of [write_back]
 //	existing.go    prints rows that are in the tables already
 //	lost.go        what a lost slot has lost
 //	dryrun.go      a relay with a temporary slot, and a position of the slot for slot advance

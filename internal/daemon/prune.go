@@ -73,6 +73,7 @@ type openLetters struct {
 	pipeline *Pipeline
 	store    *producer.DeadLetters // nil: not open
 	index    *deadletter.Index
+	missing  bool // there is no topic, and no policy makes one
 }
 
 func (o *openLetters) close() {
@@ -82,29 +83,39 @@ func (o *openLetters) close() {
 	o.store = nil
 }
 
-// rows returns the ids of these rows by relation. Also without a policy that makes dead letters
-// there may be earlier ones.
+// rows returns the ids of these rows by relation.
 func (o *openLetters) rows(ctx context.Context) (map[string][]string, error) {
+	entries, err := o.entries(ctx)
+	open := map[string][]string{}
+	for _, e := range entries {
+		if e.Open() {
+			open[e.Relation] = append(open[e.Relation], e.EventID)
+		}
+	}
+	return open, err
+}
+
+// entries returns all dead letters. Also without a policy that makes them there may be earlier
+// ones.
+func (o *openLetters) entries(ctx context.Context) ([]*deadletter.Entry, error) {
 	cfg := o.pipeline.Config
-	if cfg.Sink.Kind != config.SinkKafka {
+	if o.missing || cfg.Sink.Kind != config.SinkKafka {
 		return nil, nil
 	}
 	err := o.read(ctx, cfg)
-	if errors.Is(err, sink.ErrUnknownTopic) && !cfg.DeadLetter.On() {
+	switch {
+	case errors.Is(err, sink.ErrUnknownTopic) && !cfg.DeadLetter.On():
+		o.missing = true
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		o.close()
 		return nil, err
-	}
-	if len(o.index.Unknown) > 0 {
+	case len(o.index.Unknown) > 0:
 		return nil, o.index.Unknown[0]
+	case o.store.Undecided():
+		return nil, deadletter.ErrUndecided
 	}
-	open := map[string][]string{}
-	for _, e := range o.index.List(deadletter.Filter{}) {
-		open[e.Relation] = append(open[e.Relation], e.EventID)
-	}
-	return open, nil
+	return o.index.List(deadletter.Filter{All: true}), nil
 }
 
 func (o *openLetters) read(ctx context.Context, cfg config.Config) (err error) {

@@ -55,7 +55,9 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 
 	endWatch := d.StartWatch(ctx, stop, log)
 	endPruner := d.startPruner(stop)
+	endWriteBack := d.startWriteBack(stop)
 	err = d.Relay.Run(kill, stop)
+	endWriteBack()
 	endPruner()
 	endWatch()
 	st := d.Relay.State()

@@ -32,6 +32,10 @@ type Index struct {
 	Unknown  []error         // records that cannot be parsed
 }
 
+// ErrUndecided: dead letters may be in a transaction whose end was not read. It is committed
+// before their rows count as delivered, and Kafka writes the marker of that a moment later.
+var ErrUndecided = errors.New("transactions with dead letters are open")
+
 // Read returns an index of the whole topic.
 func Read(ctx context.Context, store Store) (*Index, error) {
 	x := NewIndex()

@@ -111,6 +111,11 @@ type Set struct {
 	SnapshotRunning   prometheus.Gauge   `name:"snapshot_running"`   // 1 or 0
 	SnapshotCompleted *Optional          `name:"snapshot_completed"` // SetBool
 
+	// The result is published or failed.
+	WriteBackRows      *prometheus.CounterVec `name:"write_back_rows_total" labels:"result"`
+	WriteBackLastSweep *Optional              `name:"write_back_last_sweep_timestamp_seconds"` // SetTime
+	WriteBackFailures  prometheus.Counter     `name:"write_back_failures_total"`
+
 	// The cause is "parked" for a row that follows an earlier one of its key.
 	DeadLetters       *prometheus.CounterVec `name:"dead_letters_total" labels:"cause" formerly:"deadletter_letters_total"`
 	DeadLetterSkipped *prometheus.CounterVec `name:"deadletter_skipped_total" labels:"cause"`

@@ -34,7 +34,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	}
 	for _, o := range []*Optional{
 		s.OldestUnacked, s.LastProgress, s.ConfigLoaded, s.SlotObserved, s.SnapshotEstimated,
-		s.SnapshotCompleted, s.ParkedKeys, s.PruneLastRun,
+		s.SnapshotCompleted, s.ParkedKeys, s.PruneLastRun, s.WriteBackLastSweep,
 	} {
 		o.SetTime(at)
 	}
@@ -65,6 +65,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	s.DeadLetterSkipped.WithLabelValues("too_large").Inc()
 	s.PruneRows.WithLabelValues("public.outbox").Inc()
 	s.RateWaited.WithLabelValues("relay.max_rate").Inc()
+	s.WriteBackRows.WithLabelValues("published").Inc()
 	s.SlotActive.SetBool(true)
 	s.SlotPublicationOK.SetBool(false)
 	s.Phase.Set("streaming")

@@ -57,6 +57,12 @@ func (c *Coverage) Began() time.Time {
 	return c.Ranges[len(c.Ranges)-1].Began
 }
 
+// Unordered reports whether the coverage that lasts shows no row as delivered, since there were
+// rows when it began, and no column orders them.
+func (c *Coverage) Unordered() bool {
+	return len(c.Ranges) > 0 && c.Ranges[len(c.Ranges)-1].Unbounded
+}
+
 // clone returns a copy that shares nothing with c.
 func (c *Coverage) clone() Coverage {
 	own := *c

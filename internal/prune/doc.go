@@ -23,6 +23,7 @@
 //	state.go    the table public.postrider_prune, where coverage survives a restart and a restore
 //	slot.go     whether the slot is still the one of an earlier look
 //	look.go     one look at the server: snapshot, position, wait, and the new coverage
+//	beside.go   a Prover of another user than pruning, with coverage and lock of its own
 //	evidence.go whether inserts into a relation were published all the time
 //	lock.go     one pruner at a time for a slot, and a mark on the slot
 package prune

@@ -52,6 +52,7 @@ const (
 type Prover struct {
 	conn              *pgx.Conn
 	slot, publication string
+	key               string // of the saved states and the lock: slot, and a user (beside.go)
 	system            string
 	retention         time.Duration // for how long marks are needed
 	fenceTimeout      time.Duration
@@ -68,8 +69,9 @@ func NewProver(ctx context.Context, conn *pgx.Conn, slotName, publication string
 	if err != nil {
 		return nil, err
 	}
-	return &Prover{conn: conn, slot: slotName, publication: publication, system: system,
-		retention: retention, fenceTimeout: fenceTimeout, states: map[uint32]*state{}}, nil
+	return &Prover{conn: conn, slot: slotName, publication: publication, key: slotName,
+		system: system, retention: retention, fenceTimeout: fenceTimeout,
+		states: map[uint32]*state{}}, nil
 }
 
 // Mode is what a Look does besides looking.
@@ -135,11 +137,11 @@ func (p *Prover) Look(ctx context.Context, relations []Relation,
 // save saves the states in one transaction.
 func (p *Prover) save(ctx context.Context, relations []Relation, l *look) error {
 	return pgx.BeginFunc(ctx, p.conn, func(pgx.Tx) error {
-		if _, err := p.conn.Exec(ctx, forgetDropped, p.system, p.slot); err != nil {
+		if _, err := p.conn.Exec(ctx, forgetDropped, p.system, p.key); err != nil {
 			return fmt.Errorf("write table %s: %w", stateTable, postgres.Error(err))
 		}
 		for i, r := range relations {
-			if err := l.states[i].save(ctx, p.conn, p.system, p.slot, r.OID); err != nil {
+			if err := l.states[i].save(ctx, p.conn, p.system, p.key, r.OID); err != nil {
 				return err
 			}
 			l.states[i].savedHorizon = l.horizon
@@ -150,7 +152,7 @@ func (p *Prover) save(ctx context.Context, relations []Relation, l *look) error 
 
 // readStates reads the saved states. One that this Prover has saved is continued from memory.
 func (p *Prover) readStates(ctx context.Context) error {
-	saved, err := readStates(ctx, p.conn, p.system, p.slot)
+	saved, err := readStates(ctx, p.conn, p.system, p.key)
 	if err != nil {
 		return err
 	}

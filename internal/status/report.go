@@ -18,6 +18,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/writeback"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
@@ -36,6 +37,7 @@ type Report struct {
 	Slot        slot.Status         // zero until the first observation
 	Monitor     monitor.Observation // the rest of the observation; its Slot is zero
 	Sink        SinkReport
+	WriteBack   *writeback.State // nil: it is off, or the daemon does not answer
 }
 
 // The values of Report.Source.
@@ -125,6 +127,8 @@ type (
 		Slot        slot.Status    `json:"slot,omitzero"`
 		Monitor     monitorJSON    `json:"monitor,omitzero"`
 		Sink        SinkReport     `json:"sink"`
+
+		WriteBack *writeback.State `json:"write_back,omitempty"`
 	}
 	// monitorJSON is an observation without the slot: its field hides the embedded one.
 	monitorJSON struct {
@@ -139,7 +143,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	return json.Marshal(reportJSON{
 		r.Verdict, r.Version, r.PID, r.StartedAt, r.Source, r.DaemonError,
 		relayJSON{st, LSN(st.ReceivedLSN), LSN(st.AckedLSN), LSN(st.ConfirmedFlushLSN)},
-		r.Slot, monitorJSON{Observation: r.Monitor}, r.Sink,
+		r.Slot, monitorJSON{Observation: r.Monitor}, r.Sink, r.WriteBack,
 	})
 }
 
@@ -154,6 +158,6 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 	st.AckedLSN = pglogrepl.LSN(in.Relay.AckedLSN)
 	st.ConfirmedFlushLSN = pglogrepl.LSN(in.Relay.ConfirmedFlushLSN)
 	*r = Report{in.Verdict, in.Version, in.PID, in.StartedAt, in.Source, in.DaemonError, st, in.Slot,
-		in.Monitor.Observation, in.Sink}
+		in.Monitor.Observation, in.Sink, in.WriteBack}
 	return nil
 }

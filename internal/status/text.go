@@ -80,6 +80,16 @@ func relayRows(row func(...string), r Report, now time.Time) {
 		row("last error", terminal.OneLine(st.Error))
 	}
 	row("sink", r.Sink.String())
+	if w := r.WriteBack; w != nil {
+		swept := "nothing yet"
+		if !w.LastSweep.IsZero() {
+			swept = "complete " + ago(w.LastSweep) + " ago"
+		}
+		row("write-back", fmt.Sprintf("%d rows published, %d failed, %s", w.Published, w.Failed, swept))
+		if w.Error != "" {
+			row("not written", terminal.OneLine(w.Error))
+		}
+	}
 }
 
 // rateText is relay.max_rate, and the limit that holds rows back now.

@@ -94,7 +94,7 @@ func newHostile(t *testing.T, version string) *hostile {
 	h.do("CREATE ROLE postrider")
 	h.do(sql.Prune())
 	h.do("GRANT ALL ON public.postrider_prune TO victim; GRANT DELETE, UPDATE ON public.outbox TO victim; GRANT EXECUTE ON FUNCTION pg_stat_reset_replication_slot(text) TO victim")
-	h.do("ALTER TABLE public.outbox ADD aggregatetype varchar(255), ADD aggregateid varchar(255), ADD type varchar(255), ADD number bigint; CREATE TABLE public.outbox_day () INHERITS (public.outbox)")
+	h.do("ALTER TABLE public.outbox ADD aggregatetype varchar(255), ADD aggregateid varchar(255), ADD type varchar(255), ADD number bigint, ADD day int, ADD published_at timestamptz, ADD status text, ADD \"Sta\"\"tus\" text, ADD attempts int, ADD last_error text; CREATE TABLE public.outbox_day () INHERITS (public.outbox)")
 	h.do("CREATE SCHEMA postrider_bench; CREATE TABLE postrider_bench.outbox (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb); " +
 		"CREATE TABLE postrider_bench.unrelated (id bigserial PRIMARY KEY, body text)")
 	h.do("CREATE SCHEMA postrider_demo; CREATE TABLE postrider_demo.orders (id text PRIMARY KEY, changes bigint, changed_at timestamptz DEFAULT pg_catalog.now()); " +

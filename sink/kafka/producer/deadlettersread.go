@@ -27,6 +27,10 @@ func (d *DeadLetters) Read(ctx context.Context, wait time.Duration,
 	return nil
 }
 
+// Undecided reports whether records were read of transactions whose end was not. Kafka writes its
+// markers a moment after a producer has committed.
+func (d *DeadLetters) Undecided() bool { return len(d.transactions.Open) > 0 }
+
 func (d *DeadLetters) read(ctx context.Context, wait time.Duration,
 	each func(m *sink.Message, offset int64)) error {
 	n, err := d.client.Partitions(ctx, d.topic)

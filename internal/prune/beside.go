@@ -1,0 +1,38 @@
+package prune
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// NewProverFor is NewProver for another user of the proof than pruning. Its coverage and its lock
+// are its own: neither waits for the other, and their columns of bounds may differ. They are saved
+// under the slot's name, a space and user, which is no name of a slot.
+func NewProverFor(ctx context.Context, conn *pgx.Conn, user, slotName,
+	publication string) (*Prover, error) {
+	p, err := NewProver(ctx, conn, slotName, publication, 0)
+	if err != nil {
+		return nil, err
+	}
+	p.key = slotName + " " + user
+	return p, p.mark(ctx)
+}
+
+// CheckState returns why the table of the saved coverage cannot be used, with advice.
+func CheckState(ctx context.Context, conn *pgx.Conn) error { return verifyStateTable(ctx, conn) }
+
+// mark makes the slot recognisable after a restart, see markSlot.
+func (p *Prover) mark(ctx context.Context) error {
+	s, err := readStream(ctx, p.conn, p.slot)
+	if err != nil {
+		return err
+	}
+	return markSlot(ctx, p.conn, s)
+}
+
+// Lock takes the lock that a caller of Look has, until unlock is called or the connection ends.
+// held: another session has it.
+func (p *Prover) Lock(ctx context.Context) (unlock func(), held bool, err error) {
+	return lock(ctx, p.conn, p.key, 0)
+}
