@@ -242,6 +242,19 @@ func TestPrune_RunsTwice(t *testing.T) {
 	require.True(t, may)
 }
 
+func TestWriteBack_RunsTwiceAndGrantsColumnsAlone(t *testing.T) {
+	conn := database(t)
+	script, err := sql.Outbox(sql.Plain, "public", "outbox")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script+"ALTER TABLE outbox ADD published_at timestamptz;"+sql.Role()+sql.WriteBack()+sql.WriteBack())
+	require.NoError(t, err)
+	var may bool
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT has_table_privilege('postrider', 'outbox', 'SELECT') AND NOT has_table_privilege('postrider', 'outbox', 'DELETE')
+		AND has_column_privilege('postrider', 'outbox', 'published_at', 'UPDATE') AND NOT has_column_privilege('postrider', 'outbox', 'payload', 'UPDATE')
+		AND has_table_privilege('postrider', 'postrider_prune', 'SELECT, INSERT, UPDATE, DELETE')`).Scan(&may))
+	require.True(t, may)
+}
+
 func TestOutbox_RefusesNamesThatCouldEndTheirQuotes(t *testing.T) {
 	for _, name := range []string{"", `a"b`, "a'b", "a$b", `a\b`, "a.b", "a\nb", string(make([]byte, 60))} {
 		_, err := sql.Outbox(sql.Plain, "public", name)

@@ -132,6 +132,22 @@ func TestSweep_MarksWhatIsDelivered(t *testing.T) {
 	require.Zero(t, p.sweep())
 }
 
+// Or an idle system would write for ever, and each sweep be followed by the next.
+func TestSweep_MakesNoWALWhenNothingIsLeft(t *testing.T) {
+	p := newPlace(t, outbox, nil)
+	p.sweep()
+	p.Exec(`INSERT INTO outbox (payload) VALUES ('a')`)
+	end := func() (lsn string) {
+		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT pg_current_wal_insert_lsn()::text`).Scan(&lsn))
+		return lsn
+	}
+	require.Equal(t, counts{published: 1}, p.sweep())
+	parts.Await(t, "a sweep without WAL", func() (bool, error) { // the server's own may come in between
+		before := end()
+		return p.sweep() == counts{} && end() == before, nil
+	})
+}
+
 func TestSweep_LeavesWhatIsLocked(t *testing.T) {
 	p := newPlace(t, outbox, nil)
 	p.sweep()

@@ -99,6 +99,26 @@ func TestWriteBack_MarksWhatIsInTheTopicAndNothingElse(t *testing.T) {
 	}
 }
 
+// What is written back is removed later: an update of the relay's own does not make a row look undelivered.
+func TestWriteBack_LeavesRowsToPruning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t)).writesBack(t)
+	for key, value := range map[string]string{"enabled": "true", "retention": `"1s"`, "interval": `"200ms"`} {
+		r.settings["prune."+key] = value
+	}
+	p := r.started(t)
+	eventually(t, time.Minute, "both have begun", func() bool {
+		return query[int](t, r.dsn, "SELECT count(*) FROM postrider_prune") == 2
+	})
+	l := r.load(t, 100)
+	l.more(t, 1000)
+	l.end(t)
+	eventually(t, time.Minute, "every row is removed", func() bool { return query[int](t, r.dsn, "SELECT count(*) FROM outbox") == 0 })
+	require.Positive(t, p.metric(t, `postrider_write_back_rows_total{result="published",slot="`+r.slot+`"}`))
+	p.stop(t)
+	requireNothingLost(t, r.judge(t))
+}
+
 // A dead letter and the rows of its parked key are FAILED until they are redriven.
 func TestWriteBack_FollowsDeadLetters(t *testing.T) {
 	t.Parallel()
