@@ -2,8 +2,8 @@
 --
 --   psql -v ON_ERROR_STOP=1 -f sql/outbox.sql
 --
--- The application inserts a row in the transaction that makes the change. postrider reads it from the WAL: it never queries,
--- updates or deletes rows, so there is no index to poll by and no status column.
+-- The application inserts a row in the transaction that makes the change. postrider reads it from the WAL: unless [prune]
+-- or [write_back] is on, it never queries, updates or deletes rows, so there is no index to poll by and no status column.
 
 -- Names without a schema mean those of PostgreSQL itself, whatever somebody has made in public.
 BEGIN;

@@ -281,7 +281,9 @@ func (w *Writer) batches(ctx context.Context, s statements, sql string, args ...
 // its owner may have made a trigger since.
 func (w *Writer) batch(ctx context.Context, s statements, sql string, args []any) (n int64,
 	err error) {
-	err = pgx.BeginFunc(ctx, w.conn, func(pgx.Tx) error {
+	// A stricter level, as the default of a database may be, would make transactions of others fail.
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+	err = pgx.BeginTxFunc(ctx, w.conn, options, func(pgx.Tx) error {
 		// To parse an UPDATE takes the lock that keeps triggers, rules and constraints from being made.
 		// Nothing is executed, and LOCK TABLE would take more rights.
 		c := postgres.QuoteName(s.cfg.pendingColumn())

@@ -122,7 +122,16 @@ func TestWriteBack_LeavesRowsToPruning(t *testing.T) {
 // A dead letter and the rows of its parked key are FAILED until they are redriven.
 func TestWriteBack_FollowsDeadLetters(t *testing.T) {
 	t.Parallel()
-	p := newPoisonRig(t, "dead_letter_key")
+	t.Run("at least once", func(t *testing.T) { t.Parallel(); followsDeadLetters(t, newPoisonRig(t, "dead_letter_key")) })
+	t.Run("exactly once", func(t *testing.T) { // a dead letter may be committed a moment before that can be read
+		t.Parallel()
+		p := newPoisonRig(t, "dead_letter_key")
+		p.exactlyOnce(t)
+		followsDeadLetters(t, p)
+	})
+}
+
+func followsDeadLetters(t *testing.T, p *poisonRig) {
 	p.writesBack(t)
 	relay := p.started(t)
 	eventually(t, time.Minute, "the write-back has begun", func() bool {
