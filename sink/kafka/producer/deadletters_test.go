@@ -146,6 +146,7 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 			values, at := readLetters(t, reader, 0)
 			require.Equal(t, []string{"before", "behind"}, values,
 				"nothing of what is open, all of what is not")
+			require.True(t, reader.Undecided())
 			m, err := reader.Get(t.Context(), 0, at[1])
 			require.NoError(t, err)
 			require.Equal(t, "behind", string(m.Value))
@@ -167,7 +168,7 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 			commit()
 			write("behind the commit")
 			came("committed 1", "behind the commit")
-			for len(reader.transactions.Open) > 0 { // the marker of the abort
+			for reader.Undecided() { // the marker of the abort
 				values, _ = readLetters(t, reader, time.Second)
 				require.Empty(t, values)
 			}
