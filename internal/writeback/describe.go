@@ -29,6 +29,7 @@ type relation struct {
 	Rows      int64    `json:"rows"`   // as the planner estimates them; -1: not known
 	Select    bool     `json:"select"` // this role may read it
 	Secured   bool     `json:"secured"`
+	Sealed    bool     `json:"sealed"`    // by pruning, which removes it soon: no row can be updated
 	Triggers  []string `json:"triggers"`  // of UPDATE
 	Rules     []string `json:"rules"`     // of UPDATE
 	Functions []string `json:"functions"` // of others, that an UPDATE calls
@@ -83,6 +84,8 @@ SELECT pg_catalog.jsonb_build_object(
 	'depth', tree.depth, 'rows', c.reltuples::bigint,
 	'select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
 	'secured', pg_catalog.row_security_active(c.oid),
+	'sealed', EXISTS (SELECT FROM pg_catalog.pg_constraint k
+		WHERE k.conrelid = c.oid AND k.conname = 'postrider_pruned'),
 	'triggers', (SELECT pg_catalog.jsonb_agg(t.tgname::text ORDER BY t.tgname)
 		FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal
 			AND t.tgenabled NOT IN ('D'::"char", 'R'::"char") AND t.tgtype::integer & 16 <> 0),

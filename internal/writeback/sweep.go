@@ -184,7 +184,7 @@ func describeAll(ctx context.Context, conn *pgx.Conn, parts Parts) (tables []*ta
 			of := r.problems(parts.Config, conn.Config().User)
 			problems = append(problems, of...)
 			stops := func(p Problem) bool { return !p.Warning }
-			if len(own) == 0 && r.Kind == "r" && !slices.ContainsFunc(of, stops) {
+			if len(own) == 0 && r.Kind == "r" && !r.Sealed && !slices.ContainsFunc(of, stops) {
 				t.relations = append(t.relations, r)
 			}
 		}
@@ -295,7 +295,7 @@ func (w *Writer) batch(ctx context.Context, s statements, sql string, args []any
 		if err != nil {
 			return err
 		}
-		if len(now) == 0 || now[0].OID != s.OID {
+		if len(now) == 0 || now[0].OID != s.OID || now[0].Sealed {
 			return prune.ErrChanged
 		}
 		for _, p := range now[0].problems(s.cfg, w.conn.Config().User) {

@@ -218,6 +218,8 @@ func TestSweep_WritesPartitions(t *testing.T) {
 	p.Exec(`INSERT INTO outbox VALUES (12, 3)`)
 	require.Equal(t, counts{published: 1}, p.sweep(), "it is not known of 11 whether its partition was published then")
 	p.is(`SELECT id::text FROM outbox WHERE published_at IS NULL`, "11")
+	p.Exec(`UPDATE outbox SET published_at = NULL WHERE id IN (1, 12); ALTER TABLE day_2 ADD CONSTRAINT postrider_pruned CHECK (false) NOT VALID`)
+	require.Equal(t, counts{published: 1}, p.sweep(), "a partition that pruning has sealed keeps no other from being written")
 }
 
 // entry is a dead letter of this slot.
