@@ -21,8 +21,8 @@ const mostRecords = 100
 // Run consumes as a member of a group, and calls handle for each record whose event the inbox
 // does not have, in the order of each partition, in the transaction in which the event is
 // marked. opts are those of a client that consumes: at least kgo.SeedBrokers, kgo.ConsumerGroup
-// and kgo.ConsumeTopics. Run adds kgo.DisableAutoCommit and kgo.BlockRebalanceOnPoll: the
-// options of automatic commits are refused.
+// and kgo.ConsumeTopics. Run adds kgo.AutoCommitMarks and kgo.BlockRebalanceOnPoll, and marks the
+// records that are processed: other options of automatic commits are refused.
 //
 // handle is called again for a record after an error of the server that asks for that, as
 // inbox.Consumer.Process says, and after a crash or a rebalance. What it does beside tx is then
@@ -35,7 +35,7 @@ const mostRecords = 100
 func Run[T any](ctx context.Context, c *inbox.Consumer[T],
 	handle func(ctx context.Context, tx T, record *kgo.Record) error, opts ...kgo.Opt) error {
 	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
-		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())...)
+		kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll())...)
 	if err != nil {
 		return fmt.Errorf("make the client of the inbox: %w", err)
 	}
@@ -50,14 +50,13 @@ func Run[T any](ctx context.Context, c *inbox.Consumer[T],
 					fetch.Partition, fetch.Err))
 			}
 		}
-		var processed []*kgo.Record
 		for records := fetches.RecordIter(); failed == nil && !records.Done(); {
 			record := records.Next()
 			if failed = process(ctx, record); failed == nil {
-				processed = append(processed, record)
+				client.MarkCommitRecords(record)
 			}
 		}
-		failed = errors.Join(failed, commit(ctx, client, processed))
+		failed = errors.Join(failed, commit(ctx, client))
 		if failed != nil && ctx.Err() == nil {
 			return failed
 		}
@@ -89,17 +88,15 @@ func Handler[T any](c *inbox.Consumer[T],
 	}
 }
 
-// commit commits the offsets after these records, also once ctx has ended.
-func commit(ctx context.Context, client *kgo.Client, processed []*kgo.Record) error {
-	if len(processed) == 0 {
-		return nil
-	}
+// commit commits the offsets of marked records, also once ctx has ended. Where that fails for now,
+// the client commits them later, every kgo.AutoCommitInterval, or before it gives the partition up.
+func commit(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if err := client.CommitRecords(ctx, processed...); err != nil && !passes(err) {
+	if err := client.CommitMarkedOffsets(ctx); err != nil && !passes(err) {
 		return fmt.Errorf("commit offsets: %w", err)
 	}
-	return nil // or the inbox recognises what is delivered again
+	return nil
 }
 
 // passes reports whether the client goes on by itself after an error: it joins its group again,

@@ -32,7 +32,9 @@ func TestRun_RefusesOptionsThatLoseOffsets(t *testing.T) {
 			append(opts, kgo.ConsumeTopics("t"))...)
 	}
 	require.ErrorContains(t, run(), "group was not specified")
-	require.ErrorContains(t, run(kgo.ConsumerGroup("g"), kgo.AutoCommitMarks()), "cannot")
+	for _, other := range []kgo.Opt{kgo.GreedyAutoCommit(), kgo.DisableAutoCommit()} {
+		require.ErrorContains(t, run(kgo.ConsumerGroup("g"), other), "cannot")
+	}
 }
 
 func TestExampleRun(t *testing.T) {
