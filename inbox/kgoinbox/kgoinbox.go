@@ -89,7 +89,7 @@ func Handler[T any](c *inbox.Consumer[T],
 }
 
 // commit commits the offsets of marked records, also once ctx has ended. Where that fails for now,
-// the client commits them later, every kgo.AutoCommitInterval, or before it gives the partition up.
+// the client commits them later: every kgo.AutoCommitInterval, or before it loses the partition.
 func commit(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
