@@ -44,9 +44,9 @@ func removedPartitions(relays []*process) (n int) {
 	return n
 }
 
-// TestPrune_RemovesPartitionsUnderLoad: the relay creates and removes partitions while rows are written, and is killed meanwhile. Every row is in the
+// TestFault42_PruneRemovesPartitionsUnderLoad: the relay creates and removes partitions while rows are written, and is killed meanwhile. Every row is in the
 // topic, though nearly all of the table is gone. The log has how long inserts took.
-func TestPrune_RemovesPartitionsUnderLoad(t *testing.T) {
+func TestFault42_PruneRemovesPartitionsUnderLoad(t *testing.T) {
 	t.Parallel()
 	parts.Binary(t)
 	for i, c := range []struct {
@@ -86,8 +86,8 @@ func TestPrune_RemovesPartitionsUnderLoad(t *testing.T) {
 			relays[len(relays)-1].stop(t)
 			requireNothingLost(t, r.judge(t))
 			slices.Sort(took)
-			t.Logf("%d kills, %d partitions removed; of %d inserts the median took %s, 99 %% less than %s, the longest %s", kills, removedPartitions(relays),
-				len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+			matrix(t, 42, "", fmt.Sprintf("%d kills, %d partitions removed; of %d inserts the median took %s, 99 %% less than %s, the longest %s", kills, removedPartitions(relays),
+				len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1]))
 		})
 	}
 }
