@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,9 +45,7 @@ func TestWriteBack_FindsWhatKeepsItFromATable(t *testing.T) {
 		require.Equal(t, "docs/CHECK.md#write_back", f.Docs)
 		require.NotEmpty(t, f.Fix)
 	}
-	p.Exec(`DO $$ BEGIN CREATE ROLE postrider; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$`)
 	p.Exec(found[0].Fix)
-	p.Exec(sql.WriteBack())
-	p.Exec(`GRANT postrider TO ` + role)
+	p.Exec(strings.ReplaceAll(sql.WriteBack(), "TO postrider", "TO "+role)) // roles are the whole server's
 	require.Equal(t, []Finding{{Severity: SeverityOK, Code: "write_back", Observed: "can be written to: public.outbox"}}, find())
 }
