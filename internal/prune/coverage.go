@@ -29,7 +29,8 @@ type Range struct {
 	// as PostgreSQL writes it. A row with a greater value was inserted later; an update of an older
 	// one gives it an xmin of the range. nil: there was no row, or all of them count as delivered.
 	Bound *string `json:"bound,omitempty"`
-	// Unbounded: there were rows, and no column orders them. No row of the range is delivered.
+	// Unbounded: there were rows, and no column orders them, or it was NULL in some. No row of the
+	// range counts as delivered.
 	Unbounded bool      `json:"unbounded,omitempty"`
 	Began     time.Time `json:"began"`  // by the server's clock
 	Proven    time.Time `json:"proven"` // when To was read

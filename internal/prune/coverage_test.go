@@ -197,6 +197,22 @@ func TestLook_KeepsWhatASlotOfTheSameNameLeftOut(t *testing.T) {
 	}
 }
 
+// A row without a value of the column can get one later, by an update that gives it an xmin of the range.
+func TestLook_KeepsARowWhoseColumnWasNull(t *testing.T) {
+	p := newPlace(t, "18")
+	p.Exec(`ALTER TABLE outbox ADD seq bigint`)
+	p.table.Column = "seq" // NULL in the row that no slot sends
+	p.Exec(`SELECT pg_drop_replication_slot($1)`, p.Name)
+	p.insert("without a slot")
+	p.createSlot()
+	p.consume()
+	p.look()
+	p.Exec(`UPDATE outbox SET payload = payload || '!'`)
+	require.Empty(t, p.delivered(p.look()))
+	p.Exec(`UPDATE outbox SET seq = 1`)
+	require.Empty(t, p.delivered(p.look()))
+}
+
 func TestLook_KeepsWhatWasNotPublished(t *testing.T) {
 	p := newPlace(t, "18")
 	p.consume()

@@ -391,9 +391,15 @@ func (p *Prover) beginning(ctx context.Context, r Relation, l *look, from uint64
 	if r.Column == "" {
 		began.Unbounded, err = postgres.One[bool](ctx, p.conn, "SELECT EXISTS (SELECT FROM ONLY "+
 			slot.QuoteTable(r.Name)+")")
-	} else {
-		began.Bound, err = postgres.One[*string](ctx, p.conn, "SELECT pg_catalog.max("+
-			postgres.QuoteName(r.Column)+")::text FROM ONLY "+slot.QuoteTable(r.Name))
+		return began, postgres.Wrap(err, "read table %s", r.Name)
+	}
+	column, table := postgres.QuoteName(r.Column), slot.QuoteTable(r.Name)
+	// A row without a value can get a greater one later, with an xmin of the range.
+	began.Unbounded, err = postgres.One[bool](ctx, p.conn, "SELECT EXISTS (SELECT FROM ONLY "+table+
+		" WHERE "+column+" IS NULL)")
+	if err == nil && !began.Unbounded {
+		began.Bound, err = postgres.One[*string](ctx, p.conn, "SELECT pg_catalog.max("+column+
+			")::text FROM ONLY "+table)
 	}
 	return began, postgres.Wrap(err, "read table %s", r.Name)
 }

@@ -217,7 +217,7 @@ func (w *Writer) table(ctx context.Context, t *table, coverages []*prune.Coverag
 		}
 		if coverages[i].Unordered() {
 			return n, false, Problem{Table: r.name(), Text: "had rows when the write-back began, and no " +
-				"column orders its rows by time, so that none is known to be new",
+				"column orders its rows by time, or it is NULL in some, so that none is known to be new",
 				Fix: "ALTER TABLE " + r.quoted() + " ADD COLUMN created_at timestamptz DEFAULT now();"}
 		}
 		published, err := w.batches(ctx, s, s.publishSQL(coverages[i]), l.held)
