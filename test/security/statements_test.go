@@ -101,6 +101,13 @@ func newHostile(t *testing.T, version string) *hostile {
 		"CREATE TABLE postrider_demo.outbox (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb)")
 	h.do("GRANT USAGE ON SCHEMA postrider_bench, postrider_demo TO PUBLIC; GRANT ALL ON ALL TABLES IN SCHEMA postrider_bench, postrider_demo TO PUBLIC")
 	h.do("CREATE TABLE public.part_config (parent_table text, retention text)") // of pg_partman
+	// those of docs/OUTBOX-TABLES.md that a poller reads
+	h.do(`CREATE TABLE public.outbox_messages (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb, headers jsonb, status text,
+			retry_count int, next_retry_at timestamptz, created_at timestamptz, published_at timestamptz, last_error text);
+		CREATE TABLE public."OutboxEvent" (id text PRIMARY KEY, "aggregateType" text, "aggregateId" text, "eventType" text, payload jsonb, status text, "createdAt" timestamp);
+		CREATE TABLE public.tasks (id uuid PRIMARY KEY, state text, retry_count int, error_message text, updated_at timestamptz, created_at timestamptz);
+		CREATE TABLE public.outbox_2026_01 (id bigint, created_at timestamptz, published_at timestamptz, attempts int, PRIMARY KEY (id, created_at));
+		GRANT ALL ON public.outbox_messages, public."OutboxEvent", public.tasks, public.outbox_2026_01 TO victim`)
 	h.do("CREATE TABLE public.numbered (id int PRIMARY KEY, a text, n int, at timestamptz)")
 	h.do("GRANT SELECT ON ALL TABLES IN SCHEMA public TO victim; GRANT INSERT ON public.outbox TO victim")
 	return h
