@@ -128,8 +128,10 @@ type yours struct {
 	name string
 }
 
+// newYours has a server of its own: on a shared one the slot of a bench would wait for open transactions of other tests.
 func newYours(t *testing.T) yours {
-	return yours{newCluster(t), parts.Postgres(t, parts.AnyVersion), parts.Unique("bench")}
+	db := parts.NewDatabase(t, parts.ExclusivePostgres(t, embedded.PostgresConfig{}).DSN())
+	return yours{newCluster(t), db, parts.Unique("bench")}
 }
 
 func (y yours) start(t *testing.T, args ...string) *parts.Relay {
