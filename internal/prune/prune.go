@@ -183,6 +183,9 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 		relations = append(relations, t.Relation)
 	}
 	coverages, err := p.prover.Look(ctx, relations, mode)
+	if err == nil {
+		err = p.unfiltered(ctx, tables)
+	}
 	if err != nil {
 		return errors.Join(err, finish(ctx, runs))
 	}
@@ -258,6 +261,25 @@ func (p *Pruner) describe(ctx context.Context, report *Report) (tables []*table,
 		tables = append(tables, t)
 	}
 	return tables, nil
+}
+
+// unfiltered returns ErrChanged if a table has got a row filter since it was described: a range
+// that began with the filter would count rows as delivered that it leaves out.
+func (p *Pruner) unfiltered(ctx context.Context, tables []*table) error {
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.Name
+	}
+	publication, err := slot.VerifyPublication(ctx, p.conn, p.parts.Publication, names)
+	if err != nil {
+		return err
+	}
+	for _, t := range publication.Tables {
+		if t.RowFilter != "" {
+			return ErrChanged
+		}
+	}
+	return nil
 }
 
 func (p *Pruner) deadLetters(ctx context.Context) (map[string][]string, error) {

@@ -175,7 +175,11 @@ func TestPruner_RefusesTablesThatADeleteWouldNotLeaveAlone(t *testing.T) {
 	require.Contains(t, p.once(text, Save).Refused, `has no column "payload" of a type of time`)
 	p.Exec(`ALTER PUBLICATION postrider SET TABLE outbox WHERE (number > 5)`)
 	require.Contains(t, p.once(pruner, Save).Refused, "has a row filter")
+	described := []*table{{Relation: p.table}}
+	late := &Pruner{parts: pruner.parts, conn: p.rows}
+	require.ErrorIs(t, late.unfiltered(t.Context(), described), ErrChanged, "it was set after the table was described")
 	p.Exec(`ALTER PUBLICATION postrider SET TABLE outbox`)
+	require.NoError(t, late.unfiltered(t.Context(), described))
 
 	role := p.Name + "_least"
 	p.Exec(`CREATE ROLE ` + role + ` LOGIN REPLICATION`)
