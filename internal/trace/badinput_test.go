@@ -135,6 +135,20 @@ func TestTrace_SaysWhichRightOnATopicIsMissing(t *testing.T) {
 	require.Contains(t, found.Why, "whether it is published is not known")
 }
 
+// That a topic cannot be read is no word about what it has.
+func TestTrace_DoesNotSayNotFoundOfATopicThatItCouldNotRead(t *testing.T) {
+	w := newWorld(t, outbox)
+	w.createSlot()
+	w.cfg.Sink.Kafka.Brokers = []string{"127.0.0.1:1"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	found, err := Run(ctx, w.cfg, w.request(Request{ID: id(1), Topic: w.topic("order")}), nil)
+	require.Error(t, err)
+	require.Equal(t, Undecided, found.State)
+	require.Contains(t, found.Answer, "is not decided")
+	require.Contains(t, found.Why, "whether topic "+w.topic("order")+" has it is not known")
+}
+
 func TestTrace_ReadsNoLargeTableWithoutAnIndex(t *testing.T) {
 	w := newWorld(t, outbox+`; ALTER TABLE outbox DROP CONSTRAINT outbox_pkey`)
 	w.do(`INSERT INTO outbox SELECT gen_random_uuid(), 'order', n::text, NULL, repeat('x', 500)

@@ -299,34 +299,51 @@ func (e *Event) answer() string {
 // answerNothing is the answer where nothing was found: where it looked, and what that means.
 func (s *search) answerNothing(what string, failed error) {
 	r := &s.result
-	r.State, r.Answer = NotFound, what+" is not found"
-	if s.Topic != "" {
-		if s.topics != nil && s.topics.missing[s.Topic] {
-			r.Why, r.Next = fmt.Sprintf("topic %s does not exist", s.Topic), "kafka-topics.sh "+
-				"--bootstrap-server "+s.cfg.Sink.Kafka.Brokers[0]+" --list"
-			return
-		}
-		if s.topics == nil || failed != nil || s.topics.incomplete[s.Topic] {
-			r.State = Undecided
-		}
-		r.Why = fmt.Sprintf("no record of topic %s from %s on has it", s.Topic, stamp(s.Since))
-		if s.topics == nil || s.topics.incomplete[s.Topic] {
-			r.Why = fmt.Sprintf("no record of topic %s that was read has it", s.Topic)
-		}
-		since := "24h"
-		if time.Since(s.Since) > 23*time.Hour {
-			since = "720h"
-		}
-		r.Next = fmt.Sprintf("postrider trace %s --topic %s --since %s --max-read %s", s.arguments(),
-			s.Topic, since, units.FormatSize(8*s.MaxRead))
+	r.State = NotFound
+	if s.Topic == "" {
+		s.whyNoRow(failed)
+	} else {
+		s.whyNoRecord(failed)
+	}
+	r.Answer = what + " is " + words[r.State]
+}
+
+// whyNoRecord is answerNothing for a search in one topic alone.
+func (s *search) whyNoRecord(failed error) {
+	r := &s.result
+	switch {
+	case failed != nil:
+		r.State, r.Next = Undecided, exit.Explain(failed).Next
+		r.Why = fmt.Sprintf("whether topic %s has it is not known: %v", s.Topic, failed)
 		return
+	case s.topics != nil && s.topics.missing[s.Topic]:
+		r.Why, r.Next = fmt.Sprintf("topic %s does not exist", s.Topic), "kafka-topics.sh "+
+			"--bootstrap-server "+s.cfg.Sink.Kafka.Brokers[0]+" --list"
+		return
+	case s.topics == nil || s.topics.incomplete[s.Topic]:
+		r.State, r.Why = Undecided, fmt.Sprintf("no record of topic %s that was read has it", s.Topic)
+	default:
+		r.Why = fmt.Sprintf("no record of topic %s from %s on has it", s.Topic, stamp(s.Since))
 	}
-	if failed != nil {
-		r.State = Undecided
+	since := "24h"
+	if time.Since(s.Since) > 23*time.Hour {
+		since = "720h"
 	}
+	r.Next = fmt.Sprintf("postrider trace %s --topic %s --since %s --max-read %s", s.arguments(),
+		s.Topic, since, units.FormatSize(8*s.MaxRead))
+}
+
+// whyNoRow is answerNothing for a search in the tables.
+func (s *search) whyNoRow(failed error) {
+	r := &s.result
 	in := "no row of " + strings.Join(r.Searched.Tables, ", ") + " has it"
 	if len(r.Searched.Unreadable) > 0 {
 		in += ", and not all tables could be read"
+	}
+	if failed != nil {
+		r.State, r.Next = Undecided, exit.Explain(failed).Next
+		r.Why = fmt.Sprintf("%s, and whether a dead letter has it is not known: %v", in, failed)
+		return
 	}
 	if r.Searched.DeadLetters != "" {
 		in += ", and no dead letter"
