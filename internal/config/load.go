@@ -122,6 +122,10 @@ func read(src Source) (*Loaded, Problems) {
 			l.Warnings = append(l.Warnings, numbered(w, router.RuleName(i, len(l.Config.Router))))
 		}
 	}
+	if l.Config.Prune.OnDelivery && l.Origin("prune.retention") != originDefault {
+		l.Warnings = append(l.Warnings, "prune.retention is not used: with prune.on_delivery rows are "+
+			"removed as soon as they are delivered")
+	}
 	return l, problems
 }
 

@@ -418,6 +418,18 @@ func TestLoad_WarnsOfUnknownVariablesOfOurs(t *testing.T) {
 	require.Contains(t, l.Warnings[1], "did you mean POSTRIDER_SINK_KAFKA_BROKERS?")
 }
 
+func TestLoad_WarnsOfARetentionThatIsNotUsed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for retention, warnings := range map[string]int{"": 0, "POSTRIDER_PRUNE_RETENTION=24h": 1} {
+		l, err := Load(Source{Env: []string{"POSTRIDER_PRUNE_ON_DELIVERY=true", retention}})
+		require.NoError(t, err)
+		require.Len(t, l.Warnings, warnings)
+		if warnings == 1 {
+			require.Contains(t, l.Warnings[0], "prune.retention is not used")
+		}
+	}
+}
+
 func TestLoad_FindsTheFile(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
