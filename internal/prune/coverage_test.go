@@ -236,6 +236,48 @@ func TestLook_KeepsWhatWasNotPublished(t *testing.T) {
 	require.Equal(t, []string{"b"}, p.delivered(p.look()), "a was updated after the gap: the bound does not show that it is older than it")
 }
 
+// Look decides it by the snapshot that it takes: what a caller saw before may have changed.
+func TestLook_RefusesATableWhoseInsertsAreNotAllSent(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			p := newPlace(t, version)
+			p.consume()
+			p.look()
+			for _, c := range []struct{ do, undo, want, since string }{
+				{`ALTER PUBLICATION postrider SET TABLE outbox WHERE (number > 5)`, `ALTER PUBLICATION postrider SET TABLE outbox`, "has a row filter", "15"},
+				{`ALTER PUBLICATION postrider DROP TABLE outbox`, `ALTER PUBLICATION postrider ADD TABLE outbox`, "is not in the publication", "14"},
+				{`ALTER PUBLICATION postrider SET (publish = 'update')`, `ALTER PUBLICATION postrider SET (publish = 'insert')`, "has its inserts not published", "14"},
+				{`DROP PUBLICATION postrider; CREATE PUBLICATION postrider FOR ALL TABLES; ALTER TABLE outbox SET UNLOGGED`, `ALTER TABLE outbox SET LOGGED`, "is unlogged", "14"},
+			} {
+				if version < c.since {
+					continue
+				}
+				p.Exec(c.do)
+				p.insert("kept")
+				_, err := p.prover.Look(t.Context(), []Relation{p.table}, Save)
+				require.ErrorIs(t, err, ErrUnsent)
+				require.ErrorContains(t, err, c.want)
+				p.Exec(c.undo)
+				p.insert("sent")
+			}
+			p.look()
+			p.insert("later")
+			require.Equal(t, []string{"later"}, p.delivered(p.look()))
+			all := []string{`DROP PUBLICATION postrider; CREATE PUBLICATION postrider FOR ALL TABLES`}
+			if version >= "15" {
+				all = append(all, `DROP PUBLICATION postrider; CREATE PUBLICATION postrider FOR TABLES IN SCHEMA public`)
+			}
+			for _, publication := range all {
+				p.Exec(publication)
+				p.look()
+			}
+			p.Exec(`DROP PUBLICATION postrider`)
+			_, err := p.prover.Look(t.Context(), []Relation{p.table}, Save)
+			require.ErrorContains(t, err, "the publication does not exist")
+		})
+	}
+}
+
 func TestLook_NeedsNoColumnForATableThatWasEmpty(t *testing.T) {
 	p := newPlace(t, "18")
 	p.table.Column, p.table.ColumnType = "", ""

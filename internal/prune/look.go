@@ -24,9 +24,11 @@ type Relation struct {
 	ColumnType string
 }
 
-// Sentinels. All but ErrRefused are temporary: nothing is removed until the next run.
+// Sentinels. All but ErrRefused and ErrUnsent are temporary: nothing is removed until the next
+// run.
 var (
 	ErrRefused = errors.New("rows cannot be pruned")
+	ErrUnsent  = errors.New("the slot does not send every row")
 	ErrBusy    = errors.New("another process prunes the tables of the slot")
 	ErrBehind  = errors.New("the slot is not confirmed up to what the tables show")
 	ErrOpen    = errors.New("transactions are open that began before the slot was looked at")
@@ -84,10 +86,11 @@ const (
 	Accept             // makes all rows that are visible now count as delivered, and saves that
 )
 
-// Look returns the coverage of each relation as of now. It blocks until the slot is
-// confirmed up to the end of the WAL, for half a minute at most; where a coverage begins, also
-// until older transactions have ended. After an error nothing is known; ErrBehind, ErrOpen and
-// ErrChanged are temporary. Only one process may call it at a time for a slot: see lock.
+// Look returns the coverage of each relation as of now. It blocks until the slot is confirmed up
+// to the end of the WAL, for half a minute at most; where a coverage begins, also until older
+// transactions have ended. After an error nothing is known. ErrUnsent: some inserts into a
+// relation are not published; ErrBehind, ErrOpen and ErrChanged are temporary. Only one process
+// may call it at a time for a slot: see lock.
 func (p *Prover) Look(ctx context.Context, relations []Relation,
 	mode Mode) ([]*Coverage, error) {
 	if err := p.readStates(ctx); err != nil {
@@ -367,7 +370,7 @@ func endOfRecord(insert pglogrepl.LSN, segment, page uint64) pglogrepl.LSN {
 // relation decides whether the coverage of a relation lasts.
 func (p *Prover) relation(ctx context.Context, l *look, r Relation) (err error) {
 	s := &state{}
-	if s.Evidence, err = readEvidence(ctx, p.conn, p.publication, r.OID); err != nil {
+	if s.Evidence, err = readEvidence(ctx, p.conn, p.publication, r); err != nil {
 		return err
 	}
 	lasts := false

@@ -28,6 +28,7 @@ type partitionedTable struct {
 	KeyType    string      `json:"key_type"` // empty: not of pg_catalog
 	HasDefault bool        `json:"has_default"`
 	ReferredBy []string    `json:"referred_by"` // tables with a foreign key to it
+	Unlink     []string    `json:"unlink"`      // statements that drop these keys
 	Triggers   []string    `json:"triggers"`    // for DELETE or TRUNCATE
 	Now        time.Time   `json:"now"`         // of the server
 	Partitions []partition `json:"partitions"`
@@ -66,6 +67,10 @@ SELECT pg_catalog.json_build_object(
     WHERE y.oid = a.atttypid AND y.typnamespace = 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid), ''),
   'referred_by', (SELECT pg_catalog.json_agg(DISTINCT r.conrelid::pg_catalog.regclass::pg_catalog.text)
     FROM pg_catalog.pg_constraint r WHERE r.contype = 'f' AND r.confrelid = c.oid),
+  'unlink', (SELECT pg_catalog.json_agg(pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I;',
+      r.conrelid::pg_catalog.regclass, r.conname) ORDER BY r.oid)
+    FROM pg_catalog.pg_constraint r
+    WHERE r.contype = 'f' AND r.confrelid = c.oid AND r.conparentid = 0::pg_catalog.oid),
   'triggers', (SELECT pg_catalog.json_agg(g.tgname) FROM pg_catalog.pg_trigger g
     WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgtype::integer & 40 <> 0),
   'partitions', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
@@ -178,10 +183,11 @@ func (t *partitionedTable) refuses() (problem, fix string) {
 				"timestamp, date) nor an id (smallint, integer, bigint, uuid)", t.Key),
 			"drop its partitions by hand"
 	case len(t.ReferredBy) > 0:
-		return "is referenced by a foreign key of " + names(t.ReferredBy), "drop the foreign key"
+		return "is referenced by a foreign key of " + names(t.ReferredBy),
+			strings.Join(t.Unlink, "\n")
 	case len(t.Triggers) > 0:
 		return "has a trigger for DELETE or TRUNCATE, which DROP TABLE does not fire: " +
-			names(t.Triggers), "drop the trigger"
+			names(t.Triggers), dropTrigger(t.Triggers[0], t.quoted())
 	}
 	return "", ""
 }
@@ -204,13 +210,18 @@ func (t *partitionedTable) refusesPartition(p *partition) string {
 		return "a foreign key refers to it: " + names(p.ReferredBy) + "; drop the constraint"
 	case len(p.Triggers) > 0:
 		return "it has a trigger for DELETE or TRUNCATE, which DROP TABLE does not fire: " +
-			names(p.Triggers) + "; drop the trigger"
+			names(p.Triggers) + ": " + dropTrigger(p.Triggers[0], p.quoted())
 	case len(p.Dependents) > 0:
 		return "other objects depend on it: " + names(p.Dependents) + "; drop them"
 	case p.Seal != nil && !p.Seal.ours():
-		return "it has a constraint " + sealName + " that postrider did not make; drop it"
+		return "it has a constraint " + sealName + " that postrider did not make: ALTER TABLE " +
+			p.quoted() + " DROP CONSTRAINT " + sealName + ";"
 	}
 	return ""
+}
+
+func dropTrigger(name, on string) string {
+	return "DROP TRIGGER " + postgres.QuoteName(name) + " ON " + on + ";"
 }
 
 // names lists at most five.

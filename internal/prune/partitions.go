@@ -97,6 +97,7 @@ func (p *Pruner) removePartitions(ctx context.Context, t *table, r *partitionRun
 	for i, relation := range r.table.relations(t.Column, t.ColumnType) {
 		r.coverage[relation.OID] = coverages[i]
 		r.letters = append(r.letters, letters[relation.Name]...)
+		report.addGaps(coverages[i].gaps())
 		if began := coverages[i].Began(); report.CoveredSince.IsZero() ||
 			began.Before(report.CoveredSince) {
 			report.CoveredSince = began

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -79,6 +80,26 @@ func TestPruner_TreatsPartitions(t *testing.T) {
 	require.Equal(t, dried.Kept, report.Kept)
 	require.Equal(t, 6, count(t, r.conn, "SELECT count(*) FROM outbox"))
 	require.Len(t, r.once(t, r.pruner(t, nil), Save).Removed, 1, "redriven")
+}
+
+// TestPruner_ReportsTheGapsOfPartitionsAsLongAsTheyHaveRows: what stays is named once, with a way out.
+func TestPruner_ReportsTheGapsOfPartitionsAsLongAsTheyHaveRows(t *testing.T) {
+	t.Parallel()
+	r := newPartitionRig(t, parts.AnyVersion, false)
+	r.insert(t, "2026-01-01 12:00", 5)
+	r.insert(t, "2026-01-02 12:00", 5)
+	pruner := r.pruner(t, nil)
+	gaps := func(mode Mode) int {
+		report, err := pruner.Once(t.Context(), mode)
+		require.NoError(t, err)
+		pruner.record(report, err)
+		require.EqualValues(t, len(report.Tables[0].Gaps), testutil.ToFloat64(pruner.parts.Metrics.PruneGaps))
+		return len(report.Tables[0].Gaps)
+	}
+	require.Equal(t, 1, gaps(Save), "of both partitions")
+	require.Equal(t, []string{"outbox_1", "outbox_2"}, r.partitionNames(t)[:2], "their rows are not proven to be delivered")
+	require.Zero(t, gaps(Accept))
+	require.NotContains(t, r.partitionNames(t), "outbox_1")
 }
 
 // TestPruner_WithoutARelayCreatesPartitionsAndLetsRowsIn: what a killed run has left is finished, and nothing else removed.

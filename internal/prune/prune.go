@@ -34,7 +34,7 @@ type Pruner struct {
 	conn   *pgx.Conn // nil: none is open
 	prover *Prover
 	marked bool
-	began  map[string]time.Time // Coverage.Began by table, as it was logged
+	gaps   map[string]time.Time // end of the last gap by table, as it was logged
 	failed string               // reason of the last run's error; empty: it succeeded
 
 	kept      map[string][]KeptPartition // by table, as they were logged
@@ -43,7 +43,7 @@ type Pruner struct {
 
 // New returns a Pruner. It connects to nothing.
 func New(parts Parts) *Pruner {
-	return &Pruner{parts: parts, began: map[string]time.Time{}, kept: map[string][]KeptPartition{},
+	return &Pruner{parts: parts, gaps: map[string]time.Time{}, kept: map[string][]KeptPartition{},
 		postponed: postponed{}}
 }
 
@@ -183,9 +183,6 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 		relations = append(relations, t.Relation)
 	}
 	coverages, err := p.prover.Look(ctx, relations, mode)
-	if err == nil {
-		err = p.unfiltered(ctx, tables)
-	}
 	if err != nil {
 		return errors.Join(err, finish(ctx, runs))
 	}
@@ -263,25 +260,6 @@ func (p *Pruner) describe(ctx context.Context, report *Report) (tables []*table,
 	return tables, nil
 }
 
-// unfiltered returns ErrChanged if a table has got a row filter since it was described: a range
-// that began with the filter would count rows as delivered that it leaves out.
-func (p *Pruner) unfiltered(ctx context.Context, tables []*table) error {
-	names := make([]string, len(tables))
-	for i, t := range tables {
-		names[i] = t.Name
-	}
-	publication, err := slot.VerifyPublication(ctx, p.conn, p.parts.Publication, names)
-	if err != nil {
-		return err
-	}
-	for _, t := range publication.Tables {
-		if t.RowFilter != "" {
-			return ErrChanged
-		}
-	}
-	return nil
-}
-
 func (p *Pruner) deadLetters(ctx context.Context) (map[string][]string, error) {
 	if p.parts.DeadLetters == nil {
 		return nil, nil
@@ -340,7 +318,7 @@ func (p *Pruner) record(report *Report, err error) {
 			vacuumed = append(vacuumed,
 				metrics.Sample(float64(t.LastAutovacuum.UnixMilli())/1e3, t.Table))
 		}
-		p.logCoverage(t)
+		p.logGap(t)
 	}
 	if err == nil {
 		set.PruneGaps.Replace(gaps...)
@@ -376,16 +354,16 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// logCoverage logs that a coverage began, and what is kept because of that.
-func (p *Pruner) logCoverage(t TableReport) {
-	if p.began[t.Table].Equal(t.CoveredSince) {
-		return
-	}
-	p.began[t.Table] = t.CoveredSince
+// logGap logs the last gap of a table, once.
+func (p *Pruner) logGap(t TableReport) {
 	if len(t.Gaps) == 0 {
 		return
 	}
 	gap := t.Gaps[len(t.Gaps)-1]
+	if p.gaps[t.Table].Equal(gap.To) {
+		return
+	}
+	p.gaps[t.Table] = gap.To
 	event := p.parts.Log.Warn().Str("relation", t.Table).Time("to", gap.To)
 	if !gap.From.IsZero() {
 		event = event.Time("from", gap.From)

@@ -153,7 +153,7 @@ func TestPruner_RefusesTablesThatADeleteWouldNotLeaveAlone(t *testing.T) {
 	p.once(pruner, Save)
 	p.insert("a")
 	for _, bad := range []struct{ do, undo, want, fix string }{
-		{`CREATE TABLE child (n bigint REFERENCES outbox)`, `DROP TABLE child`, "is referenced by a foreign key of public.child", "drop the foreign key"},
+		{`CREATE TABLE child (n bigint REFERENCES outbox)`, `DROP TABLE child`, "is referenced by a foreign key of public.child", "ALTER TABLE public.child DROP CONSTRAINT child_n_fkey;"},
 		{`CREATE TRIGGER "My Trigger" BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION f()`, `DROP TRIGGER "My Trigger" ON outbox`, "has a trigger that a delete fires: My Trigger", `DISABLE TRIGGER "My Trigger"`},
 		{`CREATE TRIGGER s AFTER DELETE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION f()`, `DROP TRIGGER s ON outbox`, "has a trigger", "DISABLE TRIGGER"},
 		{`CREATE RULE r AS ON DELETE TO outbox DO ALSO NOTHING`, `DROP RULE r ON outbox`, "has a rule for deletes: r", "DROP RULE"},
@@ -175,11 +175,7 @@ func TestPruner_RefusesTablesThatADeleteWouldNotLeaveAlone(t *testing.T) {
 	require.Contains(t, p.once(text, Save).Refused, `has no column "payload" of a type of time`)
 	p.Exec(`ALTER PUBLICATION postrider SET TABLE outbox WHERE (number > 5)`)
 	require.Contains(t, p.once(pruner, Save).Refused, "has a row filter")
-	described := []*table{{Relation: p.table}}
-	late := &Pruner{parts: pruner.parts, conn: p.rows}
-	require.ErrorIs(t, late.unfiltered(t.Context(), described), ErrChanged, "it was set after the table was described")
 	p.Exec(`ALTER PUBLICATION postrider SET TABLE outbox`)
-	require.NoError(t, late.unfiltered(t.Context(), described))
 
 	role := p.Name + "_least"
 	p.Exec(`CREATE ROLE ` + role + ` LOGIN REPLICATION`)

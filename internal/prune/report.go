@@ -3,6 +3,7 @@ package prune
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,17 +71,30 @@ func (r *TableReport) refuse(err error) {
 	}
 }
 
-// gaps are the times between the ranges, and that before the first one.
+// gaps are the times between the ranges, and that before the first one, as far as there were rows
+// when they ended.
 func (c *Coverage) gaps() (gaps []Gap) {
 	for i, r := range c.Ranges {
 		switch {
+		case r.Bound == nil && !r.Unbounded: // no row is kept
 		case i > 0:
 			gaps = append(gaps, Gap{c.Ranges[i-1].Proven, r.Began})
-		case r.From > 0 && (r.Bound != nil || r.Unbounded):
+		default:
 			gaps = append(gaps, Gap{To: r.Began})
 		}
 	}
 	return gaps
+}
+
+// addGaps adds those of a partition. Partitions that were looked at together have the same ones.
+func (r *TableReport) addGaps(gaps []Gap) {
+	for _, gap := range gaps {
+		same := func(g Gap) bool { return g.From.Equal(gap.From) && g.To.Equal(gap.To) }
+		if !slices.ContainsFunc(r.Gaps, same) {
+			r.Gaps = append(r.Gaps, gap)
+		}
+	}
+	slices.SortFunc(r.Gaps, func(a, b Gap) int { return a.To.Compare(b.To) })
 }
 
 const selectVacuum = `SELECT pg_catalog.pg_stat_get_dead_tuples($1::pg_catalog.oid),

@@ -31,6 +31,7 @@ type described struct {
 	Lock      bool     `json:"lock"` // UPDATE of a column, which FOR UPDATE requires
 	Secured   bool     `json:"secured"`
 	Foreign   []string `json:"foreign"`  // tables with a foreign key to it
+	Unlink    []string `json:"unlink"`   // statements that drop these keys
 	Triggers  []string `json:"triggers"` // of DELETE
 	Rules     []string `json:"rules"`    // of DELETE
 	Deletes   []string `json:"deletes"`  // other publications that publish them
@@ -54,6 +55,11 @@ const describeSQL = `SELECT pg_catalog.jsonb_build_object(
 		FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class r ON r.oid = k.conrelid
 		JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
 		WHERE k.confrelid = c.oid AND k.contype = 'f'::"char"),
+	'unlink', (SELECT pg_catalog.jsonb_agg(pg_catalog.format('ALTER TABLE %I.%I DROP CONSTRAINT %I;',
+			n.nspname, r.relname, k.conname) ORDER BY k.oid)
+		FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class r ON r.oid = k.conrelid
+		JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+		WHERE k.confrelid = c.oid AND k.contype = 'f'::"char" AND k.conparentid = 0::pg_catalog.oid),
 	'triggers', (SELECT pg_catalog.jsonb_agg(t.tgname::text) FROM pg_catalog.pg_trigger t
 		WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'::"char"
 			AND t.tgtype::integer & 8 <> 0),
@@ -165,7 +171,7 @@ func (d *described) refusal(name, user string) error {
 			"ALTER ROLE "+role+" BYPASSRLS; -- as a superuser")
 	case len(d.Foreign) > 0:
 		return refuse(name, "is referenced by a foreign key of "+strings.Join(d.Foreign, ", ")+
-			": a delete would fail there, or delete there too", "drop the foreign key")
+			": a delete would fail there, or delete there too", strings.Join(d.Unlink, "\n"))
 	case len(d.Triggers) > 0:
 		return refuse(name, "has a trigger that a delete fires: "+strings.Join(d.Triggers, ", "),
 			"ALTER TABLE "+quoted+" DISABLE TRIGGER "+postgres.QuoteName(d.Triggers[0])+

@@ -113,7 +113,7 @@ func (w *Writer) connect(ctx context.Context) (err error) {
 	return ofState(err)
 }
 
-// ofState has an error of the state table advise what write-back takes.
+// ofState has an error of the proof say what it means for the write-back.
 func ofState(err error) error {
 	if advised, ok := errors.AsType[*slot.Error](err); ok {
 		return &slot.Error{Err: advised.Err, WAL: nothingWritten,
@@ -132,7 +132,8 @@ func (w *Writer) look(ctx context.Context, relations []prune.Relation) ([]*prune
 	if held {
 		return nil, errBusy
 	}
-	return w.prover.Look(ctx, relations, prune.Save)
+	coverages, err := w.prover.Look(ctx, relations, prune.Save)
+	return coverages, ofState(err)
 }
 
 // Check returns the problems of the tables and of the state table. It writes nothing, and takes no
