@@ -265,7 +265,7 @@ var innocent = map[string][]string{
 		"CREATE TABLE outbox_5 (LIKE outbox)", "INSERT INTO outbox_5 (id, day) VALUES (1, 5)", "ALTER TABLE outbox ATTACH PARTITION outbox_5 FOR VALUES IN (5)",
 		"CREATE ROLE third", "ALTER TABLE outbox OWNER TO third", "ALTER TABLE outbox OWNER TO postgres", "ALTER TABLE outbox OWNER TO third",
 		"CREATE UNLOGGED TABLE outbox_6 (LIKE outbox)", "BEGIN; ALTER TABLE outbox_6 SET LOGGED; ALTER TABLE outbox ATTACH PARTITION outbox_6 FOR VALUES IN (6); COMMIT",
-		"VACUUM FULL outbox_1", "VACUUM FULL outbox", "TRUNCATE outbox_1", "ANALYZE outbox", "ALTER TABLE outbox ADD COLUMN c float DEFAULT random()", "ALTER TABLE outbox ALTER payload TYPE varchar",
+		"VACUUM FULL outbox_1", "VACUUM FULL outbox", "TRUNCATE outbox_1", "ANALYZE outbox", "ALTER TABLE outbox ALTER payload TYPE varchar", "ALTER TABLE outbox ADD COLUMN c float DEFAULT random()",
 		"ALTER TABLE outbox DETACH PARTITION outbox_5", "ALTER TABLE outbox_5 SET UNLOGGED", "ALTER TABLE outbox DETACH PARTITION outbox_1 CONCURRENTLY", "DROP TABLE outbox_1",
 	},
 }
