@@ -110,7 +110,8 @@ func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	switch {
 	case m.missing:
 		m.record(slotCreated, fmt.Sprintf("slot %q exists again", now.Name)+position)
-	case before.Slot.Lost() && !now.Lost(), !m.unreachable && d.recreated(before.Decoding):
+	// PostgreSQL 16 discards the counters of a slot that it invalidates.
+	case !now.Lost() && (before.Slot.Lost() || !m.unreachable && d.recreated(before.Decoding)):
 		m.record(slotRecreated, fmt.Sprintf("slot %q was dropped and recreated", now.Name)+position)
 	default:
 		return

@@ -39,12 +39,15 @@ func TestTransitions_OfASlotAreSeenEverywhere(t *testing.T) {
 			require.False(t, w.pager.has("firing critical "+health.SlotLost))
 			w.until(t, "lost", "firing critical "+health.SlotLost)
 
-			parts.Await(t, "that it is not near loss any more", func() (bool, error) { return w.pager.has("resolved critical " + health.SlotNearLoss), nil })
+			parts.Await(t, "that it is neither near loss nor extended any more", func() (bool, error) {
+				return w.pager.has("resolved critical "+health.SlotNearLoss) && w.pager.has("resolved info "+health.SlotExtended), nil
+			})
 			told := w.pager.words()
 			require.NoError(t, w.relay.Signal(syscall.SIGTERM))
 			<-w.relay.Done
 			require.Equal(t, told, w.pager.words(), "the end of the process is no news")
 			require.NotContains(t, told, "resolved critical "+health.SlotLost)
+			require.NotContains(t, w.relay.Log.String(), "recreated", "it is the slot of before")
 		})
 	}
 }
