@@ -149,6 +149,7 @@ func TestConsumer_TakesTheIDOfARecord(t *testing.T) {
 		{inbox.Consumer[pgx.Tx]{}, record("ID", "e2"), `process orders, partition 3, offset 17: the record has no id in header "id": set IDHeader to the header that has it, or PositionIDs`},
 		{inbox.Consumer[pgx.Tx]{IDHeader: "event-id"}, record("id", "e2"), `no id in header "event-id"`},
 		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record("id", ""), "the id of an event is empty"},
+		{inbox.Consumer[pgx.Tx]{}, record("id", "-17"), `id "-17": the id is a number`},
 		{inbox.Consumer[pgx.Tx]{}, record("id", "17"), `id "17": the id is a number, which is unique in one table only, and until its sequence is restarted: write UUIDs, or set NumericIDs if there is one table`},
 		{inbox.Consumer[pgx.Tx]{}, record("id", "\xfe"), "no text of UTF-8"},
 	} {

@@ -53,7 +53,7 @@ func (c *Consumer[T]) event(record Record) (Event, error) {
 	for _, name := range names {
 		if value, found := record.Header(name); found {
 			event.ID = string(value)
-			if !c.NumericIDs && event.ID != "" && strings.Trim(event.ID, "0123456789") == "" {
+			if !c.NumericIDs && isNumber(event.ID) {
 				return Event{}, fmt.Errorf("id %q: %w", event.ID, ErrNumericID)
 			}
 			return event, nil
@@ -65,4 +65,10 @@ func (c *Consumer[T]) event(record Record) (Event, error) {
 	}
 	event.ID = fmt.Sprintf("%s-%d-%d", record.Topic, record.Partition, record.Offset)
 	return event, nil
+}
+
+// isNumber reports whether an id is digits alone, with or without a sign.
+func isNumber(id string) bool {
+	digits := strings.TrimPrefix(id, "-")
+	return digits != "" && strings.Trim(digits, "0123456789") == ""
 }

@@ -88,8 +88,13 @@ func consumesOnce(t *testing.T, page string, p program) {
 	expel(t, admin, broker.Client(t), group)
 	second := startConsumer(t, dir, run, env)
 	second.await(t, "the end of the topic", atEnd)
-	require.NoError(t, syscall.Kill(-second.PID, syscall.SIGTERM))
+	produceNumber(t, broker, topic)
+	parts.Await(t, "an error about the number", func() (bool, error) {
+		return strings.Contains(second.output.String(), "id -17 is a number"), nil
+	})
+	_ = syscall.Kill(-second.PID, syscall.SIGTERM) // unless the error has ended it
 	second.await(t, "its end", func() bool { return !second.Running() })
+	require.True(t, atEnd(), "the offset stays in front of the number")
 
 	var want []string
 	for o := range orders {
@@ -129,6 +134,14 @@ func produce(t *testing.T, broker *parts.Broker, topic string, orders int) {
 		}
 	}
 	require.NoError(t, client.Flush(t.Context()))
+}
+
+// produceNumber writes an order whose id another table has, too.
+func produceNumber(t *testing.T, broker *parts.Broker, topic string) {
+	t.Helper()
+	require.NoError(t, broker.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: topic,
+		Value:   []byte(`{"orderId": "order-of-another-table", "totalCents": 1250}`),
+		Headers: []kgo.RecordHeader{{Key: "id", Value: []byte("-17")}}}).FirstErr())
 }
 
 // consumer makes a copy of the program in which topic and group are the test's, and returns the command that runs it.

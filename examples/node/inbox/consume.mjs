@@ -12,7 +12,9 @@ const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL })
 async function processEvent({ topic, partition, message }) {
   // A header that a record has twice is an array.
   const id = [message.headers?.id].flat()[0]?.toString()
-  if (id === undefined) throw new Error(`${topic}, partition ${partition}, offset ${message.offset}: no header id`)
+  const where = `${topic}, partition ${partition}, offset ${message.offset}`
+  if (id === undefined) throw new Error(`${where}: no header id`)
+  if (/^-?\d+$/.test(id)) throw new Error(`${where}: id ${id} is a number, which another table has too`)
   const client = await pool.connect()
   try {
     await client.query('BEGIN')

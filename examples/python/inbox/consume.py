@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from datetime import datetime, timezone
 
@@ -12,12 +13,13 @@ CONSUMER = "billing"  # of the inbox: another name processes all events again
 
 
 def event_id(message):
-    for name, value in message.headers() or []:
-        if name == "id":
-            return value.decode()
-    raise ValueError(
-        f"{message.topic()}, partition {message.partition()}, offset {message.offset()}: no header id"
-    )
+    found = [value.decode() for name, value in message.headers() or [] if name == "id"]
+    where = f"{message.topic()}, partition {message.partition()}, offset {message.offset()}"
+    if not found:
+        raise ValueError(f"{where}: no header id")
+    if re.fullmatch(r"-?\d+", found[0]):
+        raise ValueError(f"{where}: id {found[0]} is a number, which another table has too")
+    return found[0]
 
 
 def event_time(message):

@@ -26,12 +26,7 @@ public class Consume {
     /** Marks the event and makes the invoice in one transaction, or does nothing for a duplicate. */
     static void process(Connection connection, ConsumerRecord<byte[], byte[]> record)
             throws SQLException, IOException {
-        var headers = record.headers().headers("id").iterator();
-        if (!headers.hasNext()) {
-            throw new IllegalStateException(record.topic() + ", partition " + record.partition()
-                    + ", offset " + record.offset() + ": no header id");
-        }
-        var id = new String(headers.next().value(), StandardCharsets.UTF_8);
+        var id = eventId(record);
         try (var mark = connection.prepareStatement(
                 "SELECT public.inbox_mark(?::text, ?::text, ?::timestamptz)")) {
             mark.setString(1, CONSUMER);
@@ -45,6 +40,19 @@ public class Consume {
             }
         }
         connection.commit();
+    }
+
+    static String eventId(ConsumerRecord<byte[], byte[]> record) {
+        var where = record.topic() + ", partition " + record.partition() + ", offset " + record.offset();
+        var headers = record.headers().headers("id").iterator();
+        if (!headers.hasNext()) {
+            throw new IllegalStateException(where + ": no header id");
+        }
+        var id = new String(headers.next().value(), StandardCharsets.UTF_8);
+        if (id.matches("-?\\d+")) {
+            throw new IllegalStateException(where + ": id " + id + " is a number, which another table has too");
+        }
+        return id;
     }
 
     static void makeInvoice(Connection connection, byte[] value) throws SQLException, IOException {
