@@ -21,13 +21,14 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 DO $role$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'postrider') THEN
-        CREATE ROLE postrider LOGIN REPLICATION NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT;
+        CREATE ROLE postrider LOGIN REPLICATION NOSUPERUSER NOCREATEDB NOCREATEROLE;
     END IF;
     EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO postrider', pg_catalog.current_database());
 END
 $role$;
 
 -- Two connections: one streams, one watches the slot; a third reads the tables for a snapshot; and one of each more while the other process of a pair takes over.
-ALTER ROLE postrider CONNECTION LIMIT 8;
+-- What is granted later, as pg_monitor, or the owner of partitions that [prune] removes, has its effect by INHERIT.
+ALTER ROLE postrider INHERIT CONNECTION LIMIT 8;
 
 COMMIT;

@@ -28,10 +28,13 @@ func lock(ctx context.Context, conn *pgx.Conn, slotName string,
 	if err != nil {
 		return nil, false, fmt.Errorf("lock the pruning of slot %q: %w", slotName, err)
 	}
+	if !taken {
+		return func() {}, true, nil // to release another one's is a warning in the server's log
+	}
 	return func() {
 		// after an error the connection is closed, which releases it too
 		_, _ = conn.Exec(context.WithoutCancel(ctx), `SELECT pg_catalog.pg_advisory_unlock($1)`, key)
-	}, !taken, nil
+	}, false, nil
 }
 
 // markSlot gives the counters of a slot a date of reset, once: it goes with the slot, so the slot

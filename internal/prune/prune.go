@@ -374,8 +374,8 @@ func (p *Pruner) logGap(t TableReport) {
 
 // FixGap is what to type about rows that are kept. Accept is a consent.
 const FixGap = "postrider prune --dry-run   # counts them\n" +
-	"postrider recover   # publishes what is not in the topics, with --publish\n" +
-	"postrider prune --accept-gap   # then they count as delivered"
+	"postrider recover   # while the relay is stopped: what is not in the topics; --publish\n" +
+	"postrider prune --accept-gap   # while it runs again: the rows count as delivered"
 
 func fixOf(err error) string {
 	if advised := new(slot.Error); errors.As(err, &advised) {

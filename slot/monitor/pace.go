@@ -78,7 +78,10 @@ func catchUpLimited(o Observation, lag float64) Estimate {
 	through := o.Pace.Limit.String()
 	drain, text, known := o.Pace.drain()
 	if !known {
-		drain = *o.Rates.Drain5m
+		if drain = *o.Rates.Drain5m; drain == 0 { // a large transaction is confirmed at its end
+			return never("not known yet: nothing was confirmed over the last 5 minutes, while %s holds "+
+				"rows back", o.Pace.Limiting)
+		}
 		text = func(wal float64) string { return slot.Size(wal) + "/s of WAL" }
 		through = text(drain)
 	}

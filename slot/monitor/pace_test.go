@@ -31,6 +31,8 @@ func TestForecast_CatchUpAtALimit(t *testing.T) {
 		{"not known for a topic", both(readingAt(3), limitedTo(ratelimit.Rate{Rows: 1}), byTopic), 36, "relay.rate[2] lets 3 MiB/s of WAL through, and about 1 MiB/s of WAL come in"},
 		{"never for a topic", both(readingAt(0.5), limitedTo(ratelimit.Rate{Rows: 1}), byTopic), none, "never at this rate: relay.rate[2] lets 512 KiB/s of WAL"},
 		{"before anything was confirmed", both(readingAt(3), limitedTo(ratelimit.Rate{Rows: 1}), func(o *Observation) { o.Pace.WALPerRow = nil }), 36, "72 MiB of WAL wait"},
+		{"in a transaction that takes long", both(readingAt(0), limitedTo(ratelimit.Rate{Rows: 1}), func(o *Observation) { o.Pace.WALPerRow = nil }), none,
+			"not known yet: nothing was confirmed over the last 5 minutes, while relay.max_rate holds rows back"},
 		{"a limit that holds nothing back", both(readingAt(3), limitedTo(ratelimit.Rate{Rows: 1}), func(o *Observation) { o.Pace.Limiting = "" }), 36, "3 MiB/s are confirmed"},
 	} {
 		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.CatchUp }) })

@@ -85,6 +85,9 @@ func TestRole_IsEnoughAndNoMore(t *testing.T) {
 			// What recovery and a snapshot need on top.
 			require.NoError(t, do("setup", "GRANT SELECT ON outbox TO postrider"))
 			require.NoError(t, do("postrider", "SELECT * FROM outbox"))
+			// What check and the pages say to grant has its effect.
+			require.NoError(t, do("postgres", "GRANT pg_monitor TO postrider"))
+			require.NoError(t, do("postrider", "SELECT pg_ls_waldir()"))
 
 			require.NoError(t, relay.Signal(syscall.SIGINT))
 			require.Zero(t, relay.Wait(t), relay.Log.String())
