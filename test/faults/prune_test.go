@@ -315,18 +315,7 @@ var pruneScenarios = []pruneScenario{
 	{name: "slot recreated", strike: func(p *pruned) {
 		p.endRelays(p.rand.IntN(2) == 0)
 		p.writes(5)
-		execute(p.t, p.dsn, "SELECT pg_drop_replication_slot('"+p.slot+"')")
-		p.writes(5)
-		if p.rand.IntN(2) == 0 {
-			p.pruneNow()
-		}
-		for len(p.open) > 0 { // or the creation waits
-			p.endOldest()
-		}
-		execute(p.t, p.dsn, "SELECT pg_create_logical_replication_slot('"+p.slot+"', 'pgoutput')")
-		p.writes(5)
-		p.gaps++
-		p.run()
+		p.recreateSlot()
 	}},
 	{name: "unpublished", strike: func(p *pruned) {
 		p.endRelays(false)
@@ -338,38 +327,95 @@ var pruneScenarios = []pruneScenario{
 	}},
 }
 
+// seed is a random course with a scenario.
+func (p *pruned) seed(strike func(p *pruned)) (kept, removed int) {
+	p.t.Helper()
+	before := p.rand.IntN(2) == 0
+	if before { // rows from before the coverage, which nothing proves
+		p.end(p.conn, p.insert(p.conn), true)
+		p.gaps++
+	}
+	p.run()
+	p.streaming()
+	p.looked()
+	for range 1 + p.rand.IntN(3) {
+		p.writes(10)
+		if len(p.open) == 0 && p.rand.IntN(2) == 0 {
+			p.looked()
+		}
+		strike(p)
+		p.streaming()
+		p.writes(10)
+	}
+	for len(p.open) > 0 { // a coverage waits for them
+		p.endOldest()
+	}
+	p.looked()
+	p.writes(10)
+	return p.audit()
+}
+
+// recreateSlot is what an operator does with a slot that is gone or lost, and does not look what it had not sent.
+func (p *pruned) recreateSlot() {
+	p.t.Helper()
+	execute(p.t, p.dsn, "SELECT pg_drop_replication_slot('"+p.slot+"')")
+	p.writes(5)
+	if p.rand.IntN(2) == 0 {
+		p.pruneNow()
+	}
+	for len(p.open) > 0 { // or the creation waits
+		p.endOldest()
+	}
+	execute(p.t, p.dsn, "SELECT pg_create_logical_replication_slot('"+p.slot+"', 'pgoutput')")
+	p.writes(5)
+	p.gaps++
+	p.run()
+}
+
+// PostgreSQL itself takes the slot away, because it keeps too much WAL.
+func TestFault42_PruneBesideALostSlotRemovesOnlyWhatWasDelivered(t *testing.T) {
+	t.Parallel()
+	parts.Binary(t)
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Params: map[string]string{"max_slot_wal_keep_size": "16MB",
+				"max_wal_size": "32MB", "min_wal_size": "32MB"}})
+			n, kept, removed := full(t, 1, 25), 0, 0
+			for i := range n {
+				p := newPruned(t, pg.DSN(), random(t, uint64(424242+i)))
+				k, r := p.seed(func(p *pruned) {
+					p.endRelays(p.rand.IntN(2) == 0)
+					p.writes(5)
+					eventually(t, time.Minute, "a lost slot", func() bool {
+						execute(t, p.dsn, "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, 20); SELECT pg_switch_wal(); CHECKPOINT")
+						return query[bool](t, p.dsn, "SELECT wal_status = 'lost' FROM pg_replication_slots WHERE slot_name = $1", p.slot)
+					})
+					left := len(p.numbers())
+					require.Contains(t, p.pruneNow().Log.String(), "lost")
+					require.Len(t, p.numbers(), left, "nothing is removed beside a lost slot")
+					p.writes(5)
+					p.recreateSlot()
+				})
+				kept, removed = kept+k, removed+r
+				p.disconnect()
+			}
+			require.Positive(t, removed)
+			matrix(t, 42, "", fmt.Sprintf("%d seeds: %d rows removed, all of them published; %d published ones kept, not proven", n, removed, kept))
+		})
+	}
+}
+
 func TestFault42_PruneRemovesOnlyWhatWasDelivered(t *testing.T) {
 	t.Parallel()
 	parts.Binary(t)
 	versions := []string{"14", "18", "15", "16", "17"}
-	for _, s := range pruneScenarios {
+	for at, s := range pruneScenarios {
 		t.Run(s.name, func(t *testing.T) {
-			n, kept, removed := full(t, 2, 50), 0, 0
+			n, kept, removed := full(t, 1, 50), 0, 0
 			for i := range n {
-				p := newPruned(t, server(t, versions[i%len(versions)]), random(t, uint64(42+i)))
-				before := p.rand.IntN(2) == 0
-				if before { // rows from before the coverage, which nothing proves
-					p.end(p.conn, p.insert(p.conn), true)
-					p.gaps++
-				}
-				p.run()
-				p.streaming()
-				p.looked()
-				for range 1 + p.rand.IntN(3) {
-					p.writes(10)
-					if len(p.open) == 0 && p.rand.IntN(2) == 0 {
-						p.looked()
-					}
-					s.strike(p)
-					p.streaming()
-					p.writes(10)
-				}
-				for len(p.open) > 0 { // a coverage waits for them
-					p.endOldest()
-				}
-				p.looked()
-				p.writes(10)
-				k, r := p.audit()
+				p := newPruned(t, server(t, versions[(i+at)%len(versions)]), random(t, uint64(42+i)))
+				k, r := p.seed(s.strike)
 				kept, removed = kept+k, removed+r
 				p.disconnect()
 			}
