@@ -68,7 +68,7 @@ var rows = []row{
 	{39, "unlogged table or partition", "the partition is named", "0", "the relay refuses to start, and stops when such a partition is attached later"},
 	{40, "partition detached or dropped, or a copy of the outbox made, with rows not yet relayed", "0", "0; window, for each session that ends", "the relay halts in front of a row whose table is not proven, and names it"},
 	{41, "request of a killed relay that the broker carries out late", "0", "one batch of each partition, late", "`exactly_once`: 0 duplicates, nothing late; what the relay's kernel has not sent is never carried out"},
-	{42, "outbox pruned while the relay is down or killed, the slot recreated, the table out of the publication, a transaction open, the database restored", "0", "n/a", "a row or partition is removed only if it is proven that its rows were delivered"},
+	{42, "outbox pruned while the relay is down or killed, the slot lost or recreated, the table out of the publication, a transaction open, the database restored", "0", "n/a", "a row or partition is removed only if it is proven that its rows were delivered"},
 	{43, "kill -9 of the relay and of a consumer with an inbox, 100 times each", "0", "window, for each kill; none in the consumer's database", ""},
 }
 

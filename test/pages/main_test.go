@@ -68,6 +68,18 @@ func (p *page) block(begin string) string {
 	return ""
 }
 
+var bench = regexp.MustCompile(`^go test .*-bench (\w+) .*\n$`)
+
+// benchmark requires that the page has a command for a benchmark of test/faults that is there, under this name.
+func (p *page) benchmark(file string) {
+	p.t.Helper()
+	found := bench.FindStringSubmatch(p.block("go test "))
+	require.NotNil(p.t, found)
+	source, err := os.ReadFile(filepath.Join("..", "faults", file))
+	require.NoError(p.t, err)
+	require.Contains(p.t, string(source), "func Benchmark"+found[1]+"(")
+}
+
 // inline requires that the page has a command in its sentences, and returns it.
 func (p *page) inline(code string) string {
 	p.t.Helper()

@@ -20,6 +20,7 @@ func TestPruning_DoesWhatThePageSays(t *testing.T) {
 	s.psql(p.inline("psql -v ON_ERROR_STOP=1 -f sql/prune.sql"))
 	s.configure(p.block("[prune]"))
 	s.execAs(s.app, p.block("ALTER TABLE outbox SET (autovacuum"))
+	p.benchmark("prunebench_test.go")
 	r := s.start()
 	require.Regexp(t, `public\.outbox +5 +0 +0 +0 `, s.run(p.inline("postrider prune --dry-run")))
 	require.Contains(t, s.run("postrider prune"), "are kept: it is not proven that the slot sends them")

@@ -1,9 +1,6 @@
 package pages
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -50,13 +47,7 @@ func TestWriteBack_DoesWhatThePageSays(t *testing.T) {
 	s.execAs(s.app, strings.Replace(p.inline("UPDATE public.outbox SET published_at = now() WHERE published_at IS NULL AND created_at < '...'"),
 		"...", "infinity", 1))
 	awaitPending(0)
-
-	// What measures it is there, under this name.
-	benchmark := regexp.MustCompile(`-bench (\w+) -benchtime 1x \./test/faults\n$`).FindStringSubmatch(p.block("go test -run"))
-	require.NotNil(t, benchmark)
-	source, err := os.ReadFile(filepath.Join("..", "faults", "writebackbench_test.go"))
-	require.NoError(t, err)
-	require.Contains(t, string(source), "func Benchmark"+benchmark[1]+"(")
+	p.benchmark("writebackbench_test.go")
 }
 
 // check is what postrider check prints, whatever it finds.
