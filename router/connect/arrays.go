@@ -63,7 +63,7 @@ func arrayCodec(t *Type, h *Handling) (codec, error) {
 		}
 		return out, nil
 	}
-	return codec{Schema: Schema{Kind: KindArray, items: &items}, Read: read}, nil
+	return codec{Schema: Schema{Kind: KindArray, Items: &items}, Read: read}, nil
 }
 
 // wholeMillis cuts the text of a time of day to milliseconds: PostgreSQL's Java driver has no more

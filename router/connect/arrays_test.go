@@ -44,7 +44,7 @@ func TestCodecOf_ArraysHaveTheItemsThatDebeziumGivesThem(t *testing.T) {
 	for oid, optional := range map[uint32]bool{23: true, 25: true, 2950: true, 3614: false} { // the last: tsvector
 		c, err := CodecOf(array(oid), strict)
 		require.NoError(t, err)
-		require.Equal(t, optional, c.Schema.items.Optional, builtinTypes[oid])
+		require.Equal(t, optional, c.Schema.Items.Optional, builtinTypes[oid])
 	}
 	for _, oid := range []uint32{790, 19, 1186, 142, 600} { // money, name, interval, xml, point
 		var unsupported *UnsupportedTypeError
@@ -58,14 +58,14 @@ func TestCodecOf_ArraysHaveTheItemsThatDebeziumGivesThem(t *testing.T) {
 func TestParseHstore_HasTheOrderOfAHashMap(t *testing.T) {
 	m, err := parseHstore([]byte(`"b"=>"1", "cc"=>NULL, "a"=>"\"\\"`))
 	require.NoError(t, err)
-	require.Equal(t, mapping{{Text("cc"), nil}, {Text("a"), Text(`"\`)}, {Text("b"), Text("1")}}, m)
+	require.Equal(t, Map{{Text("cc"), nil}, {Text("a"), Text(`"\`)}, {Text("b"), Text("1")}}, m)
 
 	// "q" shares the bucket of "a" among 16; 13 members are in 32, where it has one behind all others.
-	many := mapping{{key: Text("q")}}
+	many := Map{{Key: Text("q")}}
 	for c := byte('a'); c <= 'l'; c++ {
-		many = append(many, entry{key: Text{c}})
+		many = append(many, Entry{Key: Text{c}})
 	}
-	few := append(mapping{}, many[:3]...)
+	few := append(Map{}, many[:3]...)
 	few.hashOrder()
 	require.Equal(t, []string{"q", "a", "b"}, keysOf(few))
 	many.hashOrder()
@@ -77,9 +77,9 @@ func TestParseHstore_HasTheOrderOfAHashMap(t *testing.T) {
 	}
 }
 
-func keysOf(m mapping) (keys []string) {
+func keysOf(m Map) (keys []string) {
 	for _, e := range m {
-		keys = append(keys, string(e.key))
+		keys = append(keys, string(e.Key))
 	}
 	return keys
 }

@@ -86,15 +86,15 @@ func parseQuoted(in []byte, i int) (text []byte, end int) {
 
 // parseHstore reads "a"=>"1", "b"=>NULL. The members come in the order of Java's HashMap, as in
 // Debezium.
-func parseHstore(b []byte) (mapping, error) {
-	m := mapping{}
+func parseHstore(b []byte) (Map, error) {
+	m := Map{}
 	bad := func() error { return fmt.Errorf("%q is no hstore", b) }
 	for i := 0; i < len(b); {
 		if b[i] != '"' {
 			return nil, bad()
 		}
-		var member entry
-		member.key, i = parseQuoted(b, i)
+		var member Entry
+		member.Key, i = parseQuoted(b, i)
 		rest, found := bytes.CutPrefix(b[min(i, len(b)):], []byte("=>"))
 		i += 2
 		switch {
@@ -105,7 +105,7 @@ func parseHstore(b []byte) (mapping, error) {
 		case bytes.HasPrefix(rest, []byte{'"'}):
 			var value Text
 			value, i = parseQuoted(b, i)
-			member.value = value
+			member.Value = value
 		default:
 			return nil, bad()
 		}
@@ -120,7 +120,7 @@ func parseHstore(b []byte) (mapping, error) {
 
 // hashOrder sorts the members as Java's HashMap has them: by bucket, of which there are enough to
 // be three quarters full, and then in the order in which they were put there.
-func (m mapping) hashOrder() {
+func (m Map) hashOrder() {
 	buckets := uint32(16)
 	for len(m) > int(buckets)*3/4 {
 		buckets *= 2
@@ -133,5 +133,5 @@ func (m mapping) hashOrder() {
 		return (h ^ h>>16) & (buckets - 1)
 	}
 	slices.SortStableFunc(m,
-		func(a, b entry) int { return cmp.Compare(bucket(a.key), bucket(b.key)) })
+		func(a, b Entry) int { return cmp.Compare(bucket(a.Key), bucket(b.Key)) })
 }

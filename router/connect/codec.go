@@ -49,8 +49,8 @@ func integerCodec(k Kind) codec {
 }
 
 // named is a codec with a schema of a name in version 1, and parameters if it has some.
-func named(k Kind, name string, read func([]byte) (any, error), params ...parameter) codec {
-	return codec{Schema: Schema{Kind: k, Name: name, Version: "1", params: params}, Read: read}
+func named(k Kind, name string, read func([]byte) (any, error), params ...Parameter) codec {
+	return codec{Schema: Schema{Kind: k, Name: name, Version: "1", Params: params}, Read: read}
 }
 
 // plain is a codec with a schema without a name.
@@ -91,7 +91,7 @@ func CodecOf(t *Type, h *Handling) (codec, error) {
 		return CodecOf(t.Base, h)
 	case t.Kind == "e":
 		c := textCodec("io.debezium.data.Enum")
-		c.Schema.params = []parameter{{"allowed", strings.Join(t.Labels, ",")}}
+		c.Schema.Params = []Parameter{{"allowed", strings.Join(t.Labels, ",")}}
 		return c, nil
 	case t.Elem != nil:
 		return arrayCodec(t, h)
@@ -179,7 +179,7 @@ func binaryCodec(mode string, read func([]byte) ([]byte, error)) codec {
 	}
 	return plain(KindBytes, func(b []byte) (any, error) {
 		raw, err := read(b)
-		return buffer(raw), err
+		return Buffer(raw), err
 	})
 }
 
@@ -193,7 +193,7 @@ var notFinite = map[string]string{
 }
 
 // readDecimal reads a number with the form that it gets; one that is not finite has no value.
-func readDecimal(form func(decimal) any) func([]byte) (any, error) {
+func readDecimal(form func(Decimal) any) func([]byte) (any, error) {
 	return func(b []byte) (any, error) {
 		if notFinite[string(b)] != "" {
 			return nil, nil
@@ -215,15 +215,15 @@ func numericCodec(t *Type, h *Handling) codec {
 	case mode == "double":
 		return plain(KindDouble, readDouble)
 	case mod < 4:
-		return codec{Schema: *variableScale, Read: readDecimal(func(d decimal) any {
+		return codec{Schema: *variableScale, Read: readDecimal(func(d Decimal) any {
 			d = d.withoutTrailingZeros()
-			return &Structure{variableScale, []any{int64(d.scale), byteArray(d.twosComplement())}}
+			return &Structure{variableScale, []any{int64(d.Scale), ByteArray(d.TwosComplement())}}
 		})}
 	}
 	return named(KindBytes, decimalName,
-		readDecimal(func(d decimal) any { return d.withScale(scale) }),
-		parameter{"scale", strconv.Itoa(scale)},
-		parameter{"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)})
+		readDecimal(func(d Decimal) any { return d.withScale(scale) }),
+		Parameter{"scale", strconv.Itoa(scale)},
+		Parameter{"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)})
 }
 
 // numericText gives the text, with all digits of the scale if there is one: a default may have
@@ -244,7 +244,7 @@ func numericText(b []byte, scaled bool, scale int) Text {
 }
 
 var variableScale = &Schema{Kind: KindStruct, Name: "io.debezium.data.VariableScaleDecimal",
-	Version: "1", doc: "Variable scaled decimal",
+	Version: "1", Doc: "Variable scaled decimal",
 	Fields: []*Field{{"scale", requiredInt32}, {"value", requiredBytes}}}
 
 // plainMoney leaves of a text of money what a number has. A negative one may be in parentheses.
@@ -267,10 +267,10 @@ func moneyCodec(_ *Type, h *Handling) codec {
 	case "double":
 		return plain(KindDouble, func(b []byte) (any, error) { return readDouble(plainMoney(b)) })
 	}
-	read := readDecimal(func(d decimal) any { return d.rounded(h.MoneyDigits) })
+	read := readDecimal(func(d Decimal) any { return d.rounded(h.MoneyDigits) })
 	return named(KindBytes, decimalName,
 		func(b []byte) (any, error) { return read(plainMoney(b)) },
-		parameter{"scale", strconv.Itoa(h.MoneyDigits)})
+		Parameter{"scale", strconv.Itoa(h.MoneyDigits)})
 }
 
 // bitCodec: one bit is a boolean, more are bytes with the lowest bits first, as many as it takes.
@@ -283,7 +283,7 @@ func bitCodec(t *Type, _ *Handling) codec {
 		length = math.MaxInt32
 	}
 	read := func(b []byte) (any, error) {
-		out := make(byteArray, (len(b)+7)/8)
+		out := make(ByteArray, (len(b)+7)/8)
 		for i := range b {
 			switch b[len(b)-1-i] {
 			case '1':
@@ -293,15 +293,15 @@ func bitCodec(t *Type, _ *Handling) codec {
 				return nil, fmt.Errorf("%q is no bit string", b)
 			}
 		}
-		return byteArray(bytes.TrimRight(out, "\x00")), nil
+		return ByteArray(bytes.TrimRight(out, "\x00")), nil
 	}
 	return named(KindBytes, "io.debezium.data.Bits", read,
-		parameter{"length", strconv.Itoa(int(length))})
+		Parameter{"length", strconv.Itoa(int(length))})
 }
 
 func hstoreCodec(_ *Type, h *Handling) codec {
 	if h.HstoreHandling == "map" {
-		return codec{Schema: Schema{Kind: KindMap, items: optionalString},
+		return codec{Schema: Schema{Kind: KindMap, Items: optionalString},
 			Read: func(b []byte) (any, error) { return parseHstore(b) }}
 	}
 	return named(KindString, jsonName, func(b []byte) (any, error) {

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// decimal is unscaled * 10^-scale, as Java's BigDecimal.
-type decimal struct {
-	unscaled *big.Int
-	scale    int
+// Decimal is unscaled * 10^-scale, as Java's BigDecimal.
+type Decimal struct {
+	Unscaled *big.Int
+	Scale    int
 }
 
 var ten = big.NewInt(10)
@@ -19,53 +19,53 @@ func powerOfTen(n int) *big.Int { return new(big.Int).Exp(ten, big.NewInt(int64(
 
 // parseDecimal reads PostgreSQL's text of a numeric: digits with an optional point, never an
 // exponent.
-func parseDecimal(b []byte) (decimal, error) {
+func parseDecimal(b []byte) (Decimal, error) {
 	whole, fraction, _ := bytes.Cut(b, []byte{'.'})
 	digits := string(whole) + string(fraction)
 	v, ok := new(big.Int).SetString(digits, 10)
 	if !ok || digits[0] == '+' || bytes.ContainsAny(fraction, "+-") {
-		return decimal{}, fmt.Errorf("%q is no decimal number", b)
+		return Decimal{}, fmt.Errorf("%q is no decimal number", b)
 	}
-	return decimal{v, len(fraction)}, nil
+	return Decimal{v, len(fraction)}, nil
 }
 
 // withScale adds zeros until there are that many digits behind the point.
-func (d decimal) withScale(scale int) decimal {
-	if scale <= d.scale {
+func (d Decimal) withScale(scale int) Decimal {
+	if scale <= d.Scale {
 		return d
 	}
-	pow := powerOfTen(scale - d.scale)
-	return decimal{pow.Mul(pow, d.unscaled), scale}
+	pow := powerOfTen(scale - d.Scale)
+	return Decimal{pow.Mul(pow, d.Unscaled), scale}
 }
 
 // rounded has exactly that many digits behind the point; a half is rounded away from zero.
-func (d decimal) rounded(scale int) decimal {
-	if scale >= d.scale {
+func (d Decimal) rounded(scale int) Decimal {
+	if scale >= d.Scale {
 		return d.withScale(scale)
 	}
-	pow := powerOfTen(d.scale - scale)
-	q, rest := new(big.Int).QuoRem(d.unscaled, pow, new(big.Int))
+	pow := powerOfTen(d.Scale - scale)
+	q, rest := new(big.Int).QuoRem(d.Unscaled, pow, new(big.Int))
 	if rest.Abs(rest).Lsh(rest, 1).Cmp(pow) >= 0 {
-		q.Add(q, big.NewInt(int64(d.unscaled.Sign())))
+		q.Add(q, big.NewInt(int64(d.Unscaled.Sign())))
 	}
-	return decimal{q, scale}
+	return Decimal{q, scale}
 }
 
 // withoutTrailingZeros drops zeros at the end of the fraction.
-func (d decimal) withoutTrailingZeros() decimal {
-	for d.scale > 0 {
-		q, rest := new(big.Int).QuoRem(d.unscaled, ten, new(big.Int))
+func (d Decimal) withoutTrailingZeros() Decimal {
+	for d.Scale > 0 {
+		q, rest := new(big.Int).QuoRem(d.Unscaled, ten, new(big.Int))
 		if rest.Sign() != 0 {
 			break
 		}
-		d = decimal{q, d.scale - 1}
+		d = Decimal{q, d.Scale - 1}
 	}
 	return d
 }
 
-// twosComplement is the shortest big-endian form, as BigInteger.toByteArray.
-func (d decimal) twosComplement() []byte {
-	v, bits := d.unscaled, d.unscaled.BitLen()
+// TwosComplement is the shortest big-endian form, as BigInteger.toByteArray.
+func (d Decimal) TwosComplement() []byte {
+	v, bits := d.Unscaled, d.Unscaled.BitLen()
 	if v.Sign() < 0 {
 		bits = new(big.Int).Not(v).BitLen()
 	}
@@ -78,14 +78,14 @@ func (d decimal) twosComplement() []byte {
 
 // appendText appends what BigDecimal.toString gives: plain, unless the number is smaller than a
 // millionth.
-func (d decimal) appendText(dst []byte) []byte {
-	digits := new(big.Int).Abs(d.unscaled).String()
-	if d.unscaled.Sign() < 0 {
+func (d Decimal) appendText(dst []byte) []byte {
+	digits := new(big.Int).Abs(d.Unscaled).String()
+	if d.Unscaled.Sign() < 0 {
 		dst = append(dst, '-')
 	}
-	point := len(digits) - d.scale
+	point := len(digits) - d.Scale
 	switch {
-	case d.scale == 0:
+	case d.Scale == 0:
 		return append(dst, digits...)
 	case point > 0:
 		dst = append(append(dst, digits[:point]...), '.')

@@ -1,8 +1,8 @@
 // Package connect has the values and schemas of Kafka Connect, as Debezium makes them of
 // PostgreSQL's text, and Connect's converters, which write them to bytes.
 //
-// A value is one of: nil, Text, bool, int64, float32, float64, decimal, buffer, byteArray, Date,
-// []any, mapping, *Structure.
+// A value is one of: nil, Text, bool, int64, float32, float64, Decimal, Buffer, ByteArray, Date,
+// []any, Map, *Structure.
 //
 //   - schema.go describes values; value.go has their kinds, and their text in JSON, Java, headers;
 //   - encoder.go is a converter with its options; charset.go its character sets;

@@ -104,7 +104,7 @@ func (c *Column) Value(raw []byte) (any, error) {
 	}
 	v, err := c.Read(raw)
 	if err != nil {
-		return nil, unwritable("", "column %s: %w", c.Name, err)
+		return nil, Unwritable("", "column %s: %w", c.Name, err)
 	}
 	return v, nil
 }
@@ -146,7 +146,7 @@ func (e *Encoder) json(s *Schema, prefix []byte, v any) ([]byte, error) {
 		v = s.Def
 	}
 	if v == nil && s != nil && !s.Optional && s.Def == nil {
-		return nil, unwritable("", "null for a column that is NOT NULL: a number that is not finite "+
+		return nil, Unwritable("", "null for a column that is NOT NULL: a number that is not finite "+
 			"has no decimal form; set router.decimal.handling.mode to \"string\" or \"double\"")
 	}
 	n := PlainJSON
@@ -182,7 +182,7 @@ type ValueError struct {
 
 func (e *ValueError) Error() string { return e.Err.Error() }
 
-func unwritable(hint, format string, args ...any) error {
+func Unwritable(hint, format string, args ...any) error {
 	return &ValueError{fmt.Errorf(format, args...), hint}
 }
 
@@ -199,7 +199,7 @@ func (e *Encoder) binary(s *Schema, v any) ([]byte, error) {
 		d.Format = e.Delegate
 		return d.Value(s, nil, v)
 	}
-	return nil, unwritable(`set [format] to "string" or "json", or make the column bytea`,
+	return nil, Unwritable(`set [format] to "string" or "json", or make the column bytea`,
 		"format binary takes bytes, not %s", s.describe())
 }
 
@@ -239,6 +239,6 @@ func (e *Encoder) number(s *Schema, v any) ([]byte, error) {
 			return []byte{0}, nil
 		}
 	}
-	return nil, unwritable(`choose a column of that type, or set [format] to "string"`,
+	return nil, Unwritable(`choose a column of that type, or set [format] to "string"`,
 		"format %s takes a value of type %s, not %s", e.Format, kind, s.describe())
 }

@@ -78,7 +78,7 @@ var (
 	// What stands for a value without a type of its own gives way to any other of the same
 	// place.
 	nullBytes  = &Schema{Kind: KindBytes, Optional: true, placeholder: true}
-	emptyArray = &Schema{Kind: KindArray, Optional: true, items: optionalString, placeholder: true}
+	emptyArray = &Schema{Kind: KindArray, Optional: true, Items: optionalString, placeholder: true}
 )
 
 // SchemaOf makes the schema of a JSON value; nil without an error: the value is left out.
@@ -106,7 +106,7 @@ func (e *Expander) SchemaOf(path string, n *jsonNode) (*Schema, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Schema{Kind: KindArray, Optional: true, items: items}, nil
+		return &Schema{Kind: KindArray, Optional: true, Items: items}, nil
 	}
 	s := &Schema{Kind: KindStruct, Optional: true, Name: path,
 		Fields: make([]*Field, 0, len(n.Members))}
@@ -242,7 +242,7 @@ func (e *Expander) Build(n *jsonNode, s *Schema) (any, error) {
 		out := make([]any, len(n.items))
 		for i, item := range n.items {
 			var err error
-			if out[i], err = e.Build(item, s.items); err != nil {
+			if out[i], err = e.Build(item, s.Items); err != nil {
 				return nil, err
 			}
 		}

@@ -9,18 +9,18 @@ import (
 
 var (
 	pointSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Point", Version: "1",
-		doc: "Geometry (POINT)", Fields: []*Field{
+		Doc: "Geometry (POINT)", Fields: []*Field{
 			{"x", requiredDouble}, {"y", requiredDouble}, {"wkb", optionalBytes},
 			{"srid", optionalInt32}}}
 	geometrySchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Geometry",
-		Version: "2", doc: "Geometry", Fields: []*Field{
+		Version: "2", Doc: "Geometry", Fields: []*Field{
 			{"wkb", requiredBytes}, {"srid", optionalInt32},
-			{"extensions", &Schema{Kind: KindMap, Optional: true, items: RequiredString}}}}
+			{"extensions", &Schema{Kind: KindMap, Optional: true, Items: RequiredString}}}}
 	lineSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Line", Version: "1",
-		doc: "Geometry (LINE)", Fields: []*Field{
+		Doc: "Geometry (LINE)", Fields: []*Field{
 			{"a", requiredDouble}, {"b", requiredDouble}, {"c", requiredDouble}}}
 	circleSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Circle",
-		Version: "1", doc: "Geometry (CIRCLE)", Fields: []*Field{
+		Version: "1", Doc: "Geometry (CIRCLE)", Fields: []*Field{
 			{"center", pointSchema}, {"radius", requiredDouble}}}
 )
 
@@ -47,7 +47,7 @@ var geometries = map[string]struct {
 	}},
 	"path": {geometrySchema, -1, func(n []float64, b []byte) []any {
 		closed := Text(strconv.FormatBool(b[0] == '('))
-		return shape(wkbLineString, n, "path", entry{Text("closed"), closed})
+		return shape(wkbLineString, n, "path", Entry{Text("closed"), closed})
 	}},
 	"lseg": {geometrySchema, 4, func(n []float64, _ []byte) []any {
 		return shape(wkbLineString, n, "lseg")
@@ -61,14 +61,14 @@ const (
 )
 
 // shape makes a shape of one ring or string of points, with what its kind is in PostgreSQL.
-func shape(wkbKind byte, coordinates []float64, kind string, more ...entry) []any {
+func shape(wkbKind byte, coordinates []float64, kind string, more ...Entry) []any {
 	wkb := []byte{1, wkbKind, 0, 0, 0}
 	if wkbKind == wkbPolygon {
 		wkb = binary.LittleEndian.AppendUint32(wkb, 1)
 	}
 	wkb = binary.LittleEndian.AppendUint32(wkb, uint32(len(coordinates)/2))
 	wkb = appendCoordinates(wkb, coordinates...)
-	return []any{byteArray(wkb), nil, append(mapping{{Text("type"), Text(kind)}}, more...)}
+	return []any{ByteArray(wkb), nil, append(Map{{Text("type"), Text(kind)}}, more...)}
 }
 
 func appendCoordinates(dst []byte, coordinates ...float64) []byte {
@@ -79,7 +79,7 @@ func appendCoordinates(dst []byte, coordinates ...float64) []byte {
 }
 
 func point(x, y float64) []any {
-	return []any{x, y, byteArray(appendCoordinates([]byte{1, 1, 0, 0, 0}, x, y)), nil}
+	return []any{x, y, ByteArray(appendCoordinates([]byte{1, 1, 0, 0, 0}, x, y)), nil}
 }
 
 // numbers picks that many numbers out of a text like "<(0,0),1>"; -1: any number of pairs.

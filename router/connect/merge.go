@@ -63,13 +63,13 @@ func (m *merger) reconcile(at int, b *Schema) (equal bool) {
 		below.schema.Optional = a.Optional && b.Optional
 		put(below.schema)
 		return equal
-	case a.Kind == KindArray && b.Kind == KindArray && a.items.Kind == KindStruct &&
-		b.items.Kind == KindStruct:
-		below := m.mergerOf(was.Name, a.items)
-		if equal = below.merge(b.items); !equal {
+	case a.Kind == KindArray && b.Kind == KindArray && a.Items.Kind == KindStruct &&
+		b.Items.Kind == KindStruct:
+		below := m.mergerOf(was.Name, a.Items)
+		if equal = below.merge(b.Items); !equal {
 			below.schema.Optional = false
 		}
-		put(&Schema{Kind: KindArray, Optional: true, items: below.schema})
+		put(&Schema{Kind: KindArray, Optional: true, Items: below.schema})
 		return equal
 	}
 	return a.Equal(b)

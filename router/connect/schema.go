@@ -36,16 +36,17 @@ type Schema struct {
 	Optional bool
 	Name     string
 	Version  string // empty: none
-	doc      string
-	params   []parameter
+	Doc      string
+	Params   []Parameter
 	Def      any      // default value, nil: none
-	items    *Schema  // of an array or of a map's values; keys of maps are always text
+	Items    *Schema  // of an array or of a map's values; keys of maps are always text
 	Fields   []*Field // of a struct
 
 	placeholder bool // made of a null or an empty array in JSON: gives way to any other
 }
 
-type parameter struct{ key, value string }
+// Parameter is one of a schema's parameters.
+type Parameter struct{ Key, Value string }
 
 // Field is a member of a struct. Its place among the Fields of the Schema is that of its value
 // among the Values of a Structure.
@@ -85,7 +86,7 @@ func (s *Schema) Takes(v any, made *Schema) bool {
 	case s.Kind == KindStruct || s.Kind == KindArray || s.Kind == KindMap:
 		return s.Equal(made)
 	case s.Name == made.Name:
-		return s.Name != decimalName || slices.Equal(s.params[:1], made.params[:1]) // the scale
+		return s.Name != decimalName || slices.Equal(s.Params[:1], made.Params[:1]) // the scale
 	}
 	const own = "org.apache.kafka.connect.data."
 	return !strings.HasPrefix(s.Name, own) && !strings.HasPrefix(made.Name, own)
@@ -97,8 +98,8 @@ func (s *Schema) Equal(o *Schema) bool {
 		return true
 	}
 	return s != nil && o != nil && s.Kind == o.Kind && s.Optional == o.Optional &&
-		s.Name == o.Name && s.Version == o.Version && s.items.Equal(o.items) &&
-		slices.Equal(s.params, o.params) &&
+		s.Name == o.Name && s.Version == o.Version && s.Items.Equal(o.Items) &&
+		slices.Equal(s.Params, o.Params) &&
 		(s.Def == nil && o.Def == nil || reflect.DeepEqual(s.Def, o.Def)) &&
 		slices.EqualFunc(s.Fields, o.Fields, func(f, g *Field) bool {
 			return f.Name == g.Name && f.Schema.Equal(g.Schema)
@@ -111,10 +112,10 @@ func (s *Schema) appendJSON(dst []byte, field string, n *notation) []byte {
 	dst = append(dst, `{"type":"`+s.Kind.String()+`"`...)
 	switch s.Kind {
 	case KindArray:
-		dst = s.items.appendJSON(append(dst, `,"items":`...), "", n)
+		dst = s.Items.appendJSON(append(dst, `,"items":`...), "", n)
 	case KindMap:
 		dst = RequiredString.appendJSON(append(dst, `,"keys":`...), "", n)
-		dst = s.items.appendJSON(append(dst, `,"values":`...), "", n)
+		dst = s.Items.appendJSON(append(dst, `,"values":`...), "", n)
 	case KindStruct:
 		dst = append(dst, `,"fields":[`...)
 		for i, f := range s.Fields {
@@ -135,15 +136,15 @@ func (s *Schema) appendJSON(dst []byte, field string, n *notation) []byte {
 	if s.Version != "" {
 		dst = append(dst, `,"version":`+s.Version...)
 	}
-	text("doc", s.doc)
-	if len(s.params) > 0 {
+	text("doc", s.Doc)
+	if len(s.Params) > 0 {
 		dst = append(dst, `,"parameters":{`...)
-		for i, p := range s.params {
+		for i, p := range s.Params {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(AppendJSONString(dst, []byte(p.key)), ':')
-			dst = AppendJSONString(dst, []byte(p.value))
+			dst = append(AppendJSONString(dst, []byte(p.Key)), ':')
+			dst = AppendJSONString(dst, []byte(p.Value))
 		}
 		dst = append(dst, '}')
 	}

@@ -27,7 +27,7 @@ func dateCodec(_ *Type, h *Handling) codec {
 	switch h.TimePrecision {
 	case "connect":
 		return named(KindInt32, "org.apache.kafka.connect.data.Date",
-			days(func(d int64) any { return date{d * millisPerDay, true} }))
+			days(func(d int64) any { return Date{d * millisPerDay, true} }))
 	case "isostring":
 		return named(KindString, "io.debezium.time.IsoDate",
 			days(func(d int64) any { return Text(append(appendDate(nil, d), 'Z')) }))
@@ -45,7 +45,7 @@ func timeCodec(t *Type, h *Handling) codec {
 	switch mode := h.TimePrecision; {
 	case mode == "connect":
 		return named(KindInt32, "org.apache.kafka.connect.data.Time",
-			clock(func(v int64) any { return date{v / 1000, false} }))
+			clock(func(v int64) any { return Date{v / 1000, false} }))
 	case mode == "isostring":
 		return named(KindString, "io.debezium.time.IsoTime", clock(func(v int64) any {
 			if h.StrictTypes && v == microsPerDay { // 24:00
@@ -91,8 +91,8 @@ func timestampCodec(t *Type, h *Handling) codec {
 	switch mode := h.TimePrecision; {
 	case mode == "connect":
 		return named(KindInt64, "org.apache.kafka.connect.data.Timestamp",
-			readMoment(date{millisInfinity, false}, date{millisMinusInfinity, false},
-				func(m moment) (any, error) { return date{m.epochMillis(), false}, nil }))
+			readMoment(Date{millisInfinity, false}, Date{millisMinusInfinity, false},
+				func(m moment) (any, error) { return Date{m.epochMillis(), false}, nil }))
 	case mode == "isostring":
 		plus, minus := Text("infinity"), Text("-infinity")
 		if h.StrictTypes {

@@ -47,10 +47,10 @@ func TestCodecOf_TakesANegativeScaleForALargeOne(t *testing.T) {
 	typ := Builtin(1700, 3<<16+(-2&0x7FF)+4) // numeric(3,-2)
 	c, err := CodecOf(typ, &Handling{DecimalHandling: "precise"})
 	require.NoError(t, err)
-	require.Equal(t, []parameter{{"scale", "2046"}, {"connect.decimal.precision", "3"}}, c.Schema.params)
+	require.Equal(t, []Parameter{{"scale", "2046"}, {"connect.decimal.precision", "3"}}, c.Schema.Params)
 	zero, err := c.Read([]byte("0"))
 	require.NoError(t, err)
-	require.Equal(t, "0E-2046", string(zero.(decimal).appendText(nil)))
+	require.Equal(t, "0E-2046", string(zero.(Decimal).appendText(nil)))
 }
 
 func TestDate_IsPrintedInTheCalendarOfItsTime(t *testing.T) {
@@ -61,6 +61,6 @@ func TestDate_IsPrintedInTheCalendarOfItsTime(t *testing.T) {
 	} {
 		m, err := ParseMoment([]byte(value))
 		require.NoError(t, err)
-		require.Equal(t, want, string(date{m.epochMillis(), false}.appendJava(nil)), value)
+		require.Equal(t, want, string(Date{m.epochMillis(), false}.appendJava(nil)), value)
 	}
 }

@@ -11,23 +11,25 @@ import (
 // Text is a string; lone surrogates in it are three bytes each.
 type Text []byte
 
-// buffer is a ByteBuffer of Java: columns of type bytea and of unknown types.
-type buffer []byte
+// Buffer is a ByteBuffer of Java: columns of type bytea and of unknown types.
+type Buffer []byte
 
-// byteArray is a byte[] of Java: bit strings and members of Debezium's structs.
-type byteArray []byte
+// ByteArray is a byte[] of Java: bit strings and members of Debezium's structs.
+type ByteArray []byte
 
-// date is a java.util.Date, which Debezium makes with time.precision.mode=connect.
-type date struct {
-	ms      int64
-	dayOnly bool
+// Date is a java.util.Date, which Debezium makes with time.precision.mode=connect.
+type Date struct {
+	Millis  int64
+	DayOnly bool
 }
 
-type mapping []entry
+// Map is a map with keys of text, in the order in which it is written.
+type Map []Entry
 
-type entry struct {
-	key   Text
-	value any
+// Entry is an entry of a Map.
+type Entry struct {
+	Key   Text
+	Value any
 }
 
 // Structure is a struct of Connect.
@@ -39,9 +41,9 @@ type Structure struct {
 // bytesOf gives the bytes of a value that is nothing but bytes in Java.
 func bytesOf(v any) ([]byte, bool) {
 	switch v := v.(type) {
-	case buffer:
+	case Buffer:
 		return v, true
-	case byteArray:
+	case ByteArray:
 		return v, true
 	}
 	return nil, false
@@ -80,14 +82,14 @@ func (n *notation) append(dst []byte, v any) []byte {
 			dst = n.append(dst, e)
 		}
 		return append(dst, ']')
-	case mapping:
+	case Map:
 		dst = append(dst, '{')
 		for i, e := range v {
 			if i > 0 {
 				dst = append(dst, n.comma...)
 			}
-			dst = append(n.quote(dst, e.key), n.colon...)
-			dst = n.append(dst, e.value)
+			dst = append(n.quote(dst, e.Key), n.colon...)
+			dst = n.append(dst, e.Value)
 		}
 		return append(dst, '}')
 	case *Structure:
@@ -126,23 +128,23 @@ func appendJSONLeaf(dst []byte, v any) []byte {
 			return append(appendJavaDouble(append(dst, '"'), v), '"')
 		}
 		return appendJavaDouble(dst, v)
-	case decimal:
-		return appendBase64String(dst, v.twosComplement())
-	case buffer:
+	case Decimal:
+		return appendBase64String(dst, v.TwosComplement())
+	case Buffer:
 		return appendBase64String(dst, v)
-	case byteArray:
+	case ByteArray:
 		return appendBase64String(dst, v)
-	case date:
-		if v.dayOnly {
-			return strconv.AppendInt(dst, floorDiv(v.ms, millisPerDay), 10)
+	case Date:
+		if v.DayOnly {
+			return strconv.AppendInt(dst, floorDiv(v.Millis, millisPerDay), 10)
 		}
-		return strconv.AppendInt(dst, v.ms, 10)
+		return strconv.AppendInt(dst, v.Millis, 10)
 	}
 	panic("router: value of unknown kind")
 }
 
 func appendNumericLeaf(dst []byte, v any) []byte {
-	if d, ok := v.(decimal); ok {
+	if d, ok := v.(Decimal); ok {
 		return d.appendText(dst)
 	}
 	return appendJSONLeaf(dst, v)
@@ -155,14 +157,14 @@ func appendHeaderLeaf(dst []byte, v any) []byte {
 		return appendJavaFloat(dst, v)
 	case float64:
 		return appendJavaDouble(dst, v)
-	case date:
+	case Date:
 		return v.appendISO(dst)
 	}
 	return appendNumericLeaf(dst, v)
 }
 
 func appendTextLeaf(dst []byte, v any) []byte {
-	if d, ok := v.(date); ok {
+	if d, ok := v.(Date); ok {
 		return d.appendJava(dst)
 	}
 	if b, ok := bytesOf(v); ok {
@@ -173,10 +175,10 @@ func appendTextLeaf(dst []byte, v any) []byte {
 
 func appendJavaLeaf(dst []byte, v any) []byte {
 	switch v := v.(type) {
-	case buffer:
+	case Buffer:
 		n := strconv.Itoa(len(v))
 		return append(dst, "java.nio.HeapByteBuffer[pos=0 lim="+n+" cap="+n+"]"...)
-	case byteArray:
+	case ByteArray:
 		return append(dst, "[B@0"...)
 	}
 	return appendTextLeaf(dst, v)
@@ -220,11 +222,11 @@ func appendHeaderString(dst, s []byte) []byte {
 
 // appendJava writes a date as java.util.Date prints it: in the Julian calendar before it was
 // reformed, and years before Christ without a sign.
-func (d date) appendJava(dst []byte) []byte {
-	t := time.UnixMilli(d.ms).UTC()
+func (d Date) appendJava(dst []byte) []byte {
+	t := time.UnixMilli(d.Millis).UTC()
 	year, month, day := int64(t.Year()), t.Month(), int64(t.Day())
 	if reform := time.Date(1582, 10, 15, 0, 0, 0, 0, time.UTC); t.Before(reform) {
-		year, month, day = julianFromDays(floorDiv(d.ms, millisPerDay))
+		year, month, day = julianFromDays(floorDiv(d.Millis, millisPerDay))
 		if year <= 0 {
 			year = 1 - year
 		}
@@ -238,15 +240,15 @@ func (d date) appendJava(dst []byte) []byte {
 
 // appendISO chooses the form by the time alone, as Connect does: a time before the second day
 // of 1970 looks like a time of day, midnights like a date.
-func (d date) appendISO(dst []byte) []byte {
+func (d Date) appendISO(dst []byte) []byte {
 	layout := "2006-01-02T15:04:05.000Z"
 	switch {
-	case d.ms < millisPerDay:
+	case d.Millis < millisPerDay:
 		layout = "15:04:05.000Z"
-	case d.ms%millisPerDay == 0:
+	case d.Millis%millisPerDay == 0:
 		layout = "2006-01-02"
 	}
-	return time.UnixMilli(d.ms).UTC().AppendFormat(dst, layout)
+	return time.UnixMilli(d.Millis).UTC().AppendFormat(dst, layout)
 }
 
 func floorDiv(a, b int64) int64 {
