@@ -93,8 +93,9 @@ func kafkaTLS(cfg kafka.Config) Finding {
 	case cfg.TLS.Enabled:
 	case remote < 0:
 		f.Observed = "off; the connections do not leave this machine"
-	case cfg.SASL.Mechanism == "PLAIN":
-		f.Observed = "off, and the password is sent in the clear (sink.kafka.sasl.mechanism PLAIN)"
+	case cfg.SASL.InTheClear():
+		f.Observed = "off, and the login is sent in the clear (sink.kafka.sasl.mechanism " +
+			cfg.SASL.Mechanism + ")"
 		return f.warn("TLS, or SCRAM: else an eavesdropper has the login",
 			"set sink.kafka.tls.enabled = true, or sink.kafka.sasl.mechanism = SCRAM-SHA-512")
 	default:

@@ -81,7 +81,8 @@ func TestExample_SamplesCanBeUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 
-	l, err := Load(Source{Path: path, Env: []string{"POSTRIDER_PASSWORD=x", "KAFKA_PASSWORD=y"}})
+	l, err := Load(Source{Path: path, Env: []string{"POSTRIDER_PASSWORD=x", "KAFKA_PASSWORD=y",
+		"KAFKA_CLIENT_SECRET=z"}})
 	require.NoError(t, err)
 	for _, k := range keysOf(&l.Config) {
 		require.NotEqual(t, originDefault, l.Origin(k.name), k.name)

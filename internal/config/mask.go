@@ -125,7 +125,10 @@ var shown = strings.Fields(`
 
 	sink.kafka.brokers sink.kafka.client_id sink.kafka.version sink.kafka.tls.ca_file
 	sink.kafka.tls.cert_file sink.kafka.tls.key_file sink.kafka.tls.server_name
-	sink.kafka.sasl.username
+	sink.kafka.sasl.username sink.kafka.sasl.extensions sink.kafka.sasl.oauth.token_url
+	sink.kafka.sasl.oauth.client_id sink.kafka.sasl.oauth.assertion_file
+	sink.kafka.sasl.oauth.scope sink.kafka.sasl.oauth.audience sink.kafka.sasl.oauth.ca_file
+	sink.kafka.sasl.oauth.token_file
 
 	snapshot.mode snapshot.order_by snapshot.topic
 	relay.heartbeat_topic relay.dedup relay.position_topic relay.rate

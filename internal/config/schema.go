@@ -54,9 +54,13 @@ var accepted = map[string][]string{
 	"format.cloudevents":            {"none", "binary", "structured"},
 	"sink.kind":                     {SinkKafka, SinkStdout},
 	"sink.kafka.compression":        {"none", "gzip", "snappy", "lz4", "zstd"},
-	"sink.kafka.sasl.mechanism":     {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"},
-	"log.level":                     LogLevels,
-	"log.format":                    LogFormats,
+	"sink.kafka.sasl.mechanism": {
+		"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER",
+	},
+	"sink.kafka.sasl.provider":    {"oidc"},
+	"sink.kafka.sasl.oauth.grant": {"client_credentials", "jwt_bearer"},
+	"log.level":                   LogLevels,
+	"log.format":                  LogFormats,
 }
 
 // Accepted lists the words that a key takes; nil if it takes other text.

@@ -66,7 +66,8 @@ func TestAccepted_AgreesWithThePackages(t *testing.T) {
 	for name, words := range accepted {
 		for _, word := range append([]string{"nonsense"}, words...) {
 			c := Default()
-			c.Sink.Kafka.SASL.Username = "me"
+			c.Sink.Kafka.SASL.Mechanism = "OAUTHBEARER"
+			c.Sink.Kafka.SASL.OAuth.TokenURL = "https://login.example.com/token"
 			r, known := newIndex(&c).byName[name]
 			require.True(t, known, name)
 			require.NoError(t, r.setText(word))

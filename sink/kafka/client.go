@@ -94,7 +94,7 @@ func (c *Config) newClient(log zerolog.Logger, dial dialFunc,
 	if c.Version != "" {
 		all = append(all, kgo.MaxVersions(kversion.FromString(c.Version)))
 	}
-	switch mechanism, err := c.SASL.mechanism(); {
+	switch mechanism, err := c.mechanism(log); {
 	case err != nil:
 		return nil, err
 	case mechanism != nil:

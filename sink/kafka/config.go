@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/postrider/postrider/internal/credentials"
 	"github.com/postrider/postrider/internal/secret"
 )
 
@@ -61,9 +62,16 @@ type TLSConfig struct {
 
 // SASLConfig is the section [sink.kafka.sasl]. An empty mechanism means no SASL.
 type SASLConfig struct {
-	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
 	Username  string        `toml:"username"`
 	Password  secret.Secret `toml:"password"` // read again for each client
+	// of OAUTHBEARER: where tokens come from
+	Provider string `toml:"provider"`
+	// of OAUTHBEARER: further fields of the login, name=value (RFC 7628, 3.1)
+	Extensions []string         `toml:"extensions"`
+	OAuth      credentials.OIDC `toml:"oauth"` // of provider oidc
+
+	tokens *tokens // shared by copies of the configuration; nil: each login requests its own
 }
 
 // TopicsConfig is the section [sink.kafka.topics]: what to do about a topic that does not exist.
@@ -87,6 +95,7 @@ func DefaultConfig() Config {
 		DeliveryTimeout:    5 * time.Minute,
 		Linger:             time.Millisecond,
 		TransactionTimeout: 5 * time.Minute,
+		SASL:               SASLConfig{Provider: ProviderOIDC, tokens: new(tokens)},
 	}
 }
 
@@ -183,25 +192,6 @@ func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
 	if t.InsecureSkipVerify && (t.CAFile != "" || t.ServerName != "") {
 		bad("tls.insecure_skip_verify",
 			"makes tls.ca_file and tls.server_name pointless; remove one or the other")
-	}
-}
-
-func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
-	if s.Mechanism == "" {
-		if s.Username != "" || s.Password.IsSet() {
-			bad("sasl.mechanism",
-				"is empty although a username or password is given; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-		}
-		return
-	}
-	if s.Mechanism != saslPlain && scramHashes[s.Mechanism] == nil {
-		bad("sasl.mechanism", "%q is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", s.Mechanism)
-	}
-	if s.Username == "" {
-		bad("sasl.username", "is empty")
-	}
-	if !s.Password.IsSet() {
-		bad("sasl.password", "is empty; give sasl.password or sasl.password_file")
 	}
 }
 

@@ -7,7 +7,8 @@
 //	dialer.go       connections, all closed at once when it must end
 //	answers.go      the lengths of what a broker sends are checked before memory is taken
 //	tls.go          TLS, its files read again for each connection
-//	sasl.go         PLAIN and SCRAM
+//	sasl.go         logins: which belongs to which mechanism; PLAIN and SCRAM
+//	oauth.go        OAUTHBEARER: where tokens come from
 //	reach.go        reach a broker, and distinguish why not
 //	advertised.go   the addresses that brokers advertise
 //	stall.go        pauses between requests that bring nothing, and for a broker that is away

@@ -45,7 +45,7 @@ func (c *Config) interrupted(ctx context.Context) error {
 // answering is Reach without the advertised addresses of the brokers that the first names.
 func (c *Config) answering(ctx context.Context,
 	d *Dialer) (alive string, brokers []kmsg.MetadataResponseBroker, err error) {
-	if _, err := c.SASL.mechanism(); err != nil { // concerns no broker
+	if err := c.canLogIn(ctx); err != nil { // concerns no broker
 		return "", nil, err
 	}
 	type answer struct {
@@ -72,6 +72,21 @@ func (c *Config) answering(ctx context.Context,
 		return "", nil, c.interrupted(ctx)
 	}
 	return "", nil, c.unreachable(failed)
+}
+
+// canLogIn reports what is missing for a login before a broker is asked.
+func (c *Config) canLogIn(ctx context.Context) error {
+	if _, err := c.mechanism(zerolog.Nop()); err != nil || c.SASL.Mechanism != saslOAuth {
+		return err
+	}
+	token, _, err := c.Token(ctx)
+	switch {
+	case token != "":
+		return nil
+	case ctx.Err() != nil:
+		return c.interrupted(ctx)
+	}
+	return fmt.Errorf("log in to Kafka: %w", &tokenError{err})
 }
 
 // probe requests the brokers of the cluster from one broker, as it names them to clients: that
@@ -201,11 +216,15 @@ func (c *Config) unreachable(failed []error) error {
 		}
 	}
 	var connect *connectError
+	var refused *refusedToken
 	switch {
+	case errors.As(chosen, &refused):
+		e.Hint = refused.fix
+		e.Text = strings.ReplaceAll(e.Text, "; "+refused.fix, "")
 	case errors.Is(e.Class, sink.ErrAuthentication) && refusedByPeer(chosen):
 		e.Hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
 	case errors.Is(e.Class, sink.ErrAuthentication):
-		e.Hint = "check sink.kafka.sasl.mechanism, username and password"
+		e.Hint = c.SASL.advice()
 	case errors.Is(e.Class, sink.ErrTLS):
 		e.Hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: " +
 			"openssl s_client -connect " + c.Brokers[0] + " -showcerts"

@@ -3,7 +3,10 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/xdg-go/scram"
@@ -18,11 +21,18 @@ var scramHashes = map[string]scram.HashGeneratorFcn{
 	"SCRAM-SHA-512": scram.SHA512,
 }
 
+// mechanisms are all of them.
+var mechanisms = []string{saslPlain, "SCRAM-SHA-256", "SCRAM-SHA-512", saslOAuth}
+
 // mechanism makes the exchange of a connection; nil: none is configured. The password is read
 // again for each client.
-func (s *SASLConfig) mechanism() (sasl.Mechanism, error) {
-	if s.Mechanism == "" {
+func (c *Config) mechanism(log zerolog.Logger) (sasl.Mechanism, error) {
+	s := &c.SASL
+	switch s.Mechanism {
+	case "":
 		return nil, nil //nolint:nilnil // there is none
+	case saslOAuth:
+		return c.oauthMechanism(log), nil
 	}
 	password, err := s.Password.Reveal()
 	switch {
@@ -32,6 +42,83 @@ func (s *SASLConfig) mechanism() (sasl.Mechanism, error) {
 		return plain.Auth{User: s.Username, Pass: password}.AsMechanism(), nil
 	}
 	return scramMechanism{s.Mechanism, s.Username, password, scramHashes[s.Mechanism]}, nil
+}
+
+func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
+	if s.Mechanism == "" {
+		for _, login := range s.logins() {
+			if login.given {
+				bad("sasl.mechanism", "is empty although %s is given; use %s", login.key,
+					strings.Join(mechanisms, ", "))
+				return
+			}
+		}
+		return
+	}
+	if s.Mechanism == "AWS_MSK_IAM" {
+		bad("sasl.mechanism", `"AWS_MSK_IAM": Amazon MSK takes that login as mechanism = `+
+			`"OAUTHBEARER" with provider = "aws_msk_iam"`)
+		return
+	}
+	if !slices.Contains(mechanisms, s.Mechanism) {
+		bad("sasl.mechanism", "%q is none of %s", s.Mechanism, strings.Join(mechanisms, ", "))
+		return
+	}
+	s.validateOthers(bad)
+	switch s.Mechanism {
+	case saslOAuth:
+		s.validateOAuth(bad)
+	default:
+		if s.Username == "" {
+			bad("sasl.username", "is empty")
+		}
+		if !s.Password.IsSet() {
+			bad("sasl.password", "is empty; give sasl.password or sasl.password_file")
+		}
+	}
+}
+
+// InTheClear reports whether the mechanism sends the secret itself.
+func (s *SASLConfig) InTheClear() bool {
+	return s.Mechanism == saslPlain || s.Mechanism == saslOAuth
+}
+
+// advice is what to check when a broker refuses the login.
+func (s *SASLConfig) advice() string {
+	switch s.Mechanism {
+	case saslOAuth:
+		return "compare issuer, audience, scope and lifetime of the token with what the broker " +
+			"expects (its log has the reason), and the clocks (chronyc tracking): " +
+			"sink.kafka.sasl.oauth and extensions"
+	}
+	return "check sink.kafka.sasl.mechanism, username and password"
+}
+
+// login is a setting that belongs to some mechanisms.
+type login struct {
+	key   string
+	given bool
+	fits  bool // the mechanism
+}
+
+func (s *SASLConfig) logins() []login {
+	byPassword := s.Mechanism == saslPlain || scramHashes[s.Mechanism] != nil
+	return []login{
+		{"sasl.username", s.Username != "", byPassword},
+		{"sasl.password", s.Password.IsSet(), byPassword},
+		{"sasl.oauth", s.OAuth.IsSet(), s.Mechanism == saslOAuth},
+		{"sasl.extensions", len(s.Extensions) > 0, s.Mechanism == saslOAuth},
+	}
+}
+
+// validateOthers refuses a second login beside that of the mechanism.
+func (s *SASLConfig) validateOthers(bad func(key, format string, args ...any)) {
+	for _, login := range s.logins() {
+		if login.given && !login.fits {
+			bad(login.key, "does not belong to mechanism %s; remove it, or choose another mechanism",
+				s.Mechanism)
+		}
+	}
 }
 
 // scramMechanism replaces franz-go's, which does not prepare names and passwords as RFC 5802

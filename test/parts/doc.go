@@ -35,6 +35,7 @@
 //	cluster.go        in-process brokers of one test, with chosen answers and batches
 //	gate.go           a listener that can be stalled
 //	authority.go      certificates
+//	oidc.go           a provider of tokens for OAUTHBEARER
 //	topics.go         topics and their records
 //	connect.go        a worker of Kafka Connect with Debezium
 //	java.go           Java programs, fetched with Maven

@@ -34,6 +34,8 @@ type KafkaConfig struct {
 	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener has
 	// their addresses.
 	Listeners map[string]string
+	// Java are further flags of the process.
+	Java []string
 	// Advertised are addresses that further listeners give for themselves instead of their own.
 	Advertised map[string]string
 }

@@ -45,7 +45,8 @@ func startKafkaProcess(ctx context.Context, cfg KafkaConfig) (*Broker, error) {
 
 func newKafkaProcess(ctx context.Context, cfg KafkaConfig, cache kafkaCache,
 	classes string) (*Broker, error) {
-	process, err := newJavaProcess("kafka", "kafka.Kafka", append(javaFlags(cache.jars), classes))
+	process, err := newJavaProcess("kafka", "kafka.Kafka",
+		slices.Concat(javaFlags(cache.jars), cfg.Java, []string{classes}))
 	if err != nil {
 		return nil, err
 	}

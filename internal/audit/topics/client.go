@@ -11,7 +11,6 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/xdg-go/scram"
 
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
@@ -93,38 +92,7 @@ func settings(cfg *kafka.Config, d *kafka.Dialer) (*sarama.Config, error) {
 	s.Metadata.Retry.Max, s.Metadata.Retry.Backoff = metadataTries, cfg.RetryBackoff
 	s.Admin.Timeout = cfg.ProduceTimeout
 	s.Admin.Retry.Max, s.Admin.Retry.Backoff = metadataTries, cfg.RetryBackoff
-	if cfg.SASL.Mechanism == "" {
-		return s, nil
-	}
-	password, err := cfg.SASL.Password.Reveal()
-	if err != nil {
-		return nil, fmt.Errorf("sink.kafka.sasl.password: %w", err)
-	}
-	s.Net.SASL.Enable = true
-	s.Net.SASL.Mechanism = sarama.SASLMechanism(cfg.SASL.Mechanism)
-	s.Net.SASL.User, s.Net.SASL.Password = cfg.SASL.Username, password
-	hash := scram.SHA512
-	if cfg.SASL.Mechanism == sarama.SASLTypeSCRAMSHA256 {
-		hash = scram.SHA256
-	}
-	s.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
-		return &scramClient{hash: hash}
-	}
-	return s, nil
-}
-
-// scramClient is one SCRAM exchange.
-type scramClient struct {
-	hash scram.HashGeneratorFcn
-	*scram.ClientConversation
-}
-
-func (c *scramClient) Begin(user, password, authzID string) error {
-	client, err := c.hash.NewClient(user, password, authzID)
-	if err == nil {
-		c.ClientConversation = client.NewConversation()
-	}
-	return err
+	return s, logIn(s, cfg)
 }
 
 // within runs calls of sarama until ctx ends, at most for delivery_timeout.

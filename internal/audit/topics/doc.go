@@ -3,6 +3,7 @@
 // (docs/decisions/0029). There is no consumer group.
 //
 //	client.go    the connection: sarama's settings, its errors
+//	login.go     the login, as that of the relay
 //	reader.go    Reader: the records of topics, up to their ends
 //	follower.go  Follower: new records
 package topics

@@ -145,10 +145,10 @@ func warn(c *kafka.Config, log zerolog.Logger) {
 		log.Warn().Str("reason", "sink.kafka.tls.insecure_skip_verify is true").
 			Msg("broker certificates were not verified")
 	}
-	if c.SASL.Mechanism == "PLAIN" && !c.TLS.Enabled {
-		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is PLAIN and sink.kafka.tls.enabled is "+
-			"false").
-			Msg("password was sent in the clear")
+	if c.SASL.InTheClear() && !c.TLS.Enabled {
+		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is "+c.SASL.Mechanism+" and "+
+			"sink.kafka.tls.enabled is false").
+			Msg("login was sent in the clear")
 	}
 }
 

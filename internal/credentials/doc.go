@@ -1,0 +1,6 @@
+// Package credentials logs in to providers of short-lived tokens, for Kafka, PostgreSQL and schema
+// registries alike. No error or log line of it contains a token or another secret.
+//
+//	token.go  Token, Source: the last token, renewed before it ends; the errors
+//	oidc.go   tokens from an OpenID Connect or OAuth 2.0 token endpoint, or from a file
+package credentials
