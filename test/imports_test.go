@@ -103,7 +103,7 @@ var allowed = map[string][]string{
 	"sink/memory":          {"sink"},
 	"sink/stdout":          {"sink"},
 	"sink/sinktest":        {"sink"},
-	"internal/postgres":    {},
+	"internal/postgres":    {"internal/credentials"},
 	"internal/metrics":     {},
 	"internal/secret":      {},
 	"internal/audit":       {"sink"},

@@ -48,7 +48,7 @@ func (t *auditTables) commits(ctx context.Context, name string, cfg config.Confi
 
 // read is audit.JudgeConfig.Commits.
 func (c *slotCommits) read(ctx context.Context, each func(id []byte) error) error {
-	pg, err := postgres.ReplicationConfig(c.cfg.Postgres)
+	pg, err := postgres.ReplicationLogin(ctx, c.cfg.Postgres)
 	if err != nil {
 		return err
 	}

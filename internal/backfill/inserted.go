@@ -31,7 +31,7 @@ func readInserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg re
 	if err := found.assigner.Look(ctx, sql); err != nil {
 		return nil, err
 	}
-	conn, err := postgres.ReplicationConfig(pg)
+	conn, err := postgres.ReplicationLogin(ctx, pg)
 	if err != nil {
 		return nil, err
 	}

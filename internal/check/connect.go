@@ -242,6 +242,9 @@ func (c *serverCheck) physical(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := postgres.LogIn(ctx, c.Postgres, cfg); err != nil {
+		return err
+	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	switch state := postgres.SQLState(err); {
 	case err == nil:

@@ -110,6 +110,9 @@ func userinfoURL(s string) bool {
 // key is masked where it could be printed, so that a new key is masked by default. Keys of
 // accepted are shown, too.
 var shown = strings.Fields(`
+	postgres.aws.region postgres.aws.profile postgres.aws.role_arn postgres.aws.role_session_name
+	postgres.azure.tenant_id postgres.azure.client_id postgres.google.credentials_file
+
 	slot.name replication.publication replication.tables replication.messages
 
 	router.table.field.event.id router.table.field.event.key router.table.field.event.type
@@ -129,6 +132,9 @@ var shown = strings.Fields(`
 	sink.kafka.sasl.oauth.client_id sink.kafka.sasl.oauth.assertion_file
 	sink.kafka.sasl.oauth.scope sink.kafka.sasl.oauth.audience sink.kafka.sasl.oauth.ca_file
 	sink.kafka.sasl.oauth.token_file
+	sink.kafka.sasl.aws.region sink.kafka.sasl.aws.profile sink.kafka.sasl.aws.role_arn
+	sink.kafka.sasl.aws.role_session_name sink.kafka.sasl.azure.tenant_id
+	sink.kafka.sasl.azure.client_id sink.kafka.sasl.google.credentials_file
 
 	snapshot.mode snapshot.order_by snapshot.topic
 	relay.heartbeat_topic relay.dedup relay.position_topic relay.rate

@@ -52,12 +52,17 @@ var accepted = map[string][]string{
 	"format.value.delegate":         {"json", "json+schema", "string"},
 	"format.headers":                {"simple", "string", "json", "json+schema"},
 	"format.cloudevents":            {"none", "binary", "structured"},
-	"sink.kind":                     {SinkKafka, SinkStdout},
-	"sink.kafka.compression":        {"none", "gzip", "snappy", "lz4", "zstd"},
+	"postgres.login": {
+		"password", "aws_rds_iam", "google_cloud_sql_iam", "azure_entra",
+	},
+	"sink.kind":              {SinkKafka, SinkStdout},
+	"sink.kafka.compression": {"none", "gzip", "snappy", "lz4", "zstd"},
 	"sink.kafka.sasl.mechanism": {
 		"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER",
 	},
-	"sink.kafka.sasl.provider":    {"oidc"},
+	"sink.kafka.sasl.provider": {
+		"oidc", "aws_msk_iam", "azure_event_hubs", "google_managed_kafka",
+	},
 	"sink.kafka.sasl.oauth.grant": {"client_credentials", "jwt_bearer"},
 	"log.level":                   LogLevels,
 	"log.format":                  LogFormats,

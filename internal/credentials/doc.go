@@ -3,4 +3,7 @@
 //
 //	token.go  Token, Source: the last token, renewed before it ends; the errors
 //	oidc.go   tokens from an OpenID Connect or OAuth 2.0 token endpoint, or from a file
+//	aws.go    signatures for Amazon MSK and RDS, by AWS's default credential chain
+//	azure.go  tokens of Microsoft Entra
+//	google.go tokens of Google Cloud
 package credentials

@@ -279,8 +279,7 @@ func (c OIDC) refusal(section string, x *exchange, answer *oauth2.RetrieveError)
 	}
 	e := &Error{Class: ErrRefused, Text: fmt.Sprintf("%s (%d)%s", text, status, x.clock())}
 	switch {
-	case status >= 500 || status == http.StatusTooManyRequests ||
-		status == http.StatusRequestTimeout:
+	case !refusal(status):
 		e.Class, e.Hint = ErrUnavailable, "check that the provider is up"
 	case answer.ErrorCode == "invalid_scope":
 		e.Hint = "check " + section + ".scope"

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"time"
@@ -39,6 +40,12 @@ func (e *Error) Unwrap() []error {
 
 // Advice is what the user needs besides the text. The consequence for the WAL is not known here.
 func (e *Error) Advice() (wal, fix string) { return "", e.Hint }
+
+// refusal reports whether an HTTP status is a decision of the provider, and not its state.
+func refusal(status int) bool {
+	return status < http.StatusInternalServerError && status != http.StatusTooManyRequests &&
+		status != http.StatusRequestTimeout
+}
 
 // Token is a bearer token.
 type Token struct {

@@ -47,7 +47,7 @@ func (p *Pipeline) Temporary() relay.Parts {
 	}
 	parts.Server.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
 	parts.Server.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
-		pg, err := postgres.ReplicationConfig(p.Config.Postgres)
+		pg, err := postgres.ReplicationLogin(ctx, p.Config.Postgres)
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +141,7 @@ func rows(ctx context.Context, env Environment, cfg config.Config) (
 	if err != nil {
 		return nil, nil, err
 	}
-	pg, err := postgres.ReplicationConfig(cfg.Postgres)
+	pg, err := postgres.ReplicationLogin(ctx, cfg.Postgres)
 	return pg, func(ev *replication.Event) bool {
 		m, err := r.Route(ev)
 		return m != nil || err != nil

@@ -225,7 +225,7 @@ func (p *Pipeline) awaitBroker(ctx context.Context) error {
 }
 
 func (p *Pipeline) openStream(ctx context.Context) (*replication.Stream, error) {
-	pg, err := postgres.ReplicationConfig(p.Config.Postgres)
+	pg, err := postgres.ReplicationLogin(ctx, p.Config.Postgres)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package postgres
 import (
 	"errors"
 	"strings"
+
+	"github.com/postrider/postrider/internal/credentials"
 )
 
 // FixPooler is what to change where a pooler answers in the place of the server.
@@ -19,7 +21,8 @@ var advice = []struct {
 }{
 	{ErrAuthentication, "a login that succeeds",
 		"correct user and password in postgres.url, or allow the host, user and database in " +
-			"pg_hba.conf (the database's name, not the keyword replication)"},
+			"pg_hba.conf (the database's name, not the keyword replication); a token of a cloud also " +
+			"needs the role as docs/SIGN-IN.md has it"},
 	{ErrPermission, "CONNECT on the database, and REPLICATION", FixReplication("{role}")},
 	{ErrNoSuchDatabase, "an existing database",
 		"correct the database in postgres.url; psql -l lists those of the server"},
@@ -47,6 +50,9 @@ var advice = []struct {
 
 // Advice is what a connection requires that failed with err, and what to change.
 func Advice(err error) (required, fix string) {
+	if login, ok := errors.AsType[*credentials.Error](err); ok {
+		return "a login that succeeds", login.Hint
+	}
 	role := "NAME"
 	if tried, ok := errors.AsType[*connectError](err); ok {
 		role = QuoteName(tried.user)

@@ -69,6 +69,15 @@ func ReplicationConfig(c Config) (*pgconn.Config, error) {
 	return pc, nil
 }
 
+// ReplicationLogin is ReplicationConfig with LogIn: it is good for one connection.
+func ReplicationLogin(ctx context.Context, c Config) (*pgconn.Config, error) {
+	pc, err := ReplicationConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	return pc, LogIn(ctx, c, pc)
+}
+
 // PhysicalConfig is ReplicationConfig for the whole cluster. Such a connection has no database and
 // runs no SQL.
 func PhysicalConfig(c Config) (*pgconn.Config, error) { return replicationConfig(c, "true") }
@@ -113,7 +122,7 @@ func baseConfig(c Config) (*pgx.ConnConfig, error) {
 	if pc.ValidateConnect == nil && severalHosts(hosts) {
 		pc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	return pc, nil
+	return pc, c.checkLogin(&pc.Config)
 }
 
 // Connect opens a connection for SQL about the server. A message is at most 16 MiB long: to read
@@ -155,6 +164,9 @@ func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn
 		return nil, err
 	}
 	maps.Copy(pc.RuntimeParams, params)
+	if err := LogIn(ctx, c, &pc.Config); err != nil {
+		return nil, err
+	}
 	PreferAnswering(ctx, &pc.Config)
 	conn, err := pgx.ConnectConfig(ctx, pc)
 	return conn, Error(err)
@@ -162,7 +174,7 @@ func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn
 
 // ConnectReplication opens a connection for the replication protocol. The caller closes it.
 func ConnectReplication(ctx context.Context, c Config) (*pgconn.PgConn, error) {
-	pc, err := ReplicationConfig(c)
+	pc, err := ReplicationLogin(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -68,8 +68,11 @@ type SASLConfig struct {
 	// of OAUTHBEARER: where tokens come from
 	Provider string `toml:"provider"`
 	// of OAUTHBEARER: further fields of the login, name=value (RFC 7628, 3.1)
-	Extensions []string         `toml:"extensions"`
-	OAuth      credentials.OIDC `toml:"oauth"` // of provider oidc
+	Extensions []string           `toml:"extensions"`
+	OAuth      credentials.OIDC   `toml:"oauth"`  // of provider oidc
+	AWS        credentials.AWS    `toml:"aws"`    // of provider aws_msk_iam
+	Azure      credentials.Azure  `toml:"azure"`  // of provider azure_event_hubs
+	Google     credentials.Google `toml:"google"` // of provider google_managed_kafka
 
 	tokens *tokens // shared by copies of the configuration; nil: each login requests its own
 }
@@ -164,7 +167,7 @@ func (c *Config) Validate() error {
 		bad("linger", "%s is not between 0s and 1s", c.Linger)
 	}
 	c.TLS.validate(bad)
-	c.SASL.validate(bad)
+	c.validateSASL(bad)
 	c.Topics.validate(bad)
 	return errors.Join(errs...)
 }

@@ -3,8 +3,8 @@ package kafka
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
@@ -18,13 +18,16 @@ import (
 
 const saslOAuth = "OAUTHBEARER"
 
-const oauthSection = "sink.kafka.sasl.oauth"
+// The accepted values of SASLConfig.Provider.
+const (
+	ProviderOIDC   = "oidc"                 // a token endpoint, or a file with a token
+	ProviderAWS    = "aws_msk_iam"          // Amazon MSK
+	ProviderAzure  = "azure_event_hubs"     // a namespace of Event Hubs
+	ProviderGoogle = "google_managed_kafka" // Managed Service for Apache Kafka
+)
 
-// ProviderOIDC is a token endpoint, or a file with a token.
-const ProviderOIDC = "oidc"
-
-// Providers are the accepted values of SASLConfig.Provider.
-var Providers = []string{ProviderOIDC}
+// Providers are all of them.
+var Providers = []string{ProviderOIDC, ProviderAWS, ProviderAzure, ProviderGoogle}
 
 // tokens is the token source that all clients of a configuration share: a provider limits how
 // often it may be asked.
@@ -34,20 +37,43 @@ type tokens struct {
 }
 
 // source is the token source of the configuration.
-func (s *SASLConfig) source() *credentials.Source {
-	t := s.tokens
+func (c *Config) source() *credentials.Source {
+	t := c.SASL.tokens
 	if t == nil {
 		t = new(tokens)
 	}
 	t.once.Do(func() {
-		login := *s
+		login := *c
 		t.source = credentials.NewSource(login.fetch)
 	})
 	return t.source
 }
 
-func (s *SASLConfig) fetch(ctx context.Context) (credentials.Token, error) {
-	return s.OAuth.Fetch(ctx, oauthSection)
+func (c *Config) fetch(ctx context.Context) (credentials.Token, error) {
+	host, _, _ := net.SplitHostPort(c.Brokers[0]) // validated
+	section := "sink.kafka.sasl." + c.SASL.section()
+	switch c.SASL.Provider {
+	case ProviderAWS:
+		return c.SASL.AWS.MSKToken(ctx, section, host)
+	case ProviderAzure:
+		return c.SASL.Azure.Token(ctx, section, credentials.EventHubsScope(host))
+	case ProviderGoogle:
+		return c.SASL.Google.KafkaToken(ctx, section, c.SASL.Username)
+	}
+	return c.SASL.OAuth.Fetch(ctx, section)
+}
+
+// section is the name of the provider's section.
+func (s *SASLConfig) section() string {
+	switch s.Provider {
+	case ProviderAWS:
+		return "aws"
+	case ProviderAzure:
+		return "azure"
+	case ProviderGoogle:
+		return "google"
+	}
+	return "oauth"
 }
 
 // Token returns what OAUTHBEARER sends: a token, which is valid for a while, and the extensions. A
@@ -55,7 +81,7 @@ func (s *SASLConfig) fetch(ctx context.Context) (credentials.Token, error) {
 func (c *Config) Token(ctx context.Context) (string, map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
 	defer cancel()
-	t, err := c.SASL.source().Token(ctx)
+	t, err := c.source().Token(ctx)
 	extensions := map[string]string{}
 	for _, e := range c.SASL.Extensions {
 		name, value, _ := strings.Cut(e, "=")
@@ -148,13 +174,26 @@ func (e *tokenError) Temporary() bool { return !isAny(e.err, credentials.ErrRefu
 // extension is the form of RFC 7628, 3.1; auth is the token itself.
 var extension = regexp.MustCompile(`^[A-Za-z]+=[\x21-\x7E \t\r\n]+$`)
 
-func (s *SASLConfig) validateOAuth(bad func(key, format string, args ...any)) {
-	if !slices.Contains(Providers, s.Provider) {
+func (c *Config) validateOAuth(bad func(key, format string, args ...any)) {
+	s := &c.SASL
+	section := func(key, format string, args ...any) {
+		bad("sasl."+s.section()+"."+key, format, args...)
+	}
+	switch s.Provider {
+	case ProviderOIDC:
+		s.OAuth.Validate(section)
+	case ProviderAWS:
+		s.AWS.Validate(section)
+	case ProviderAzure:
+	case ProviderGoogle:
+		s.Google.Validate(section)
+	default:
 		bad("sasl.provider", "%q is none of %s", s.Provider, strings.Join(Providers, ", "))
 	}
-	s.OAuth.Validate(func(key, format string, args ...any) {
-		bad("sasl.oauth."+key, format, args...)
-	})
+	if s.Provider != ProviderOIDC && !c.TLS.Enabled {
+		bad("tls.enabled", "is false: %s takes no connection without TLS, and the token would be sent "+
+			"in the clear", s.Provider)
+	}
 	for i, e := range s.Extensions {
 		if !extension.MatchString(e) || strings.HasPrefix(e, "auth=") {
 			bad("sasl.extensions", `entry %d is not name=value, like "logicalCluster=lkc-1a2b3c"`, i+1)

@@ -44,7 +44,8 @@ func (c *Config) mechanism(log zerolog.Logger) (sasl.Mechanism, error) {
 	return scramMechanism{s.Mechanism, s.Username, password, scramHashes[s.Mechanism]}, nil
 }
 
-func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
+func (c *Config) validateSASL(bad func(key, format string, args ...any)) {
+	s := &c.SASL
 	if s.Mechanism == "" {
 		for _, login := range s.logins() {
 			if login.given {
@@ -67,7 +68,7 @@ func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
 	s.validateOthers(bad)
 	switch s.Mechanism {
 	case saslOAuth:
-		s.validateOAuth(bad)
+		c.validateOAuth(bad)
 	default:
 		if s.Username == "" {
 			bad("sasl.username", "is empty")
@@ -89,7 +90,7 @@ func (s *SASLConfig) advice() string {
 	case saslOAuth:
 		return "compare issuer, audience, scope and lifetime of the token with what the broker " +
 			"expects (its log has the reason), and the clocks (chronyc tracking): " +
-			"sink.kafka.sasl.oauth and extensions"
+			"sink.kafka.sasl." + s.section() + " and extensions"
 	}
 	return "check sink.kafka.sasl.mechanism, username and password"
 }
@@ -103,11 +104,16 @@ type login struct {
 
 func (s *SASLConfig) logins() []login {
 	byPassword := s.Mechanism == saslPlain || scramHashes[s.Mechanism] != nil
+	byToken := s.Mechanism == saslOAuth
 	return []login{
-		{"sasl.username", s.Username != "", byPassword},
+		{"sasl.username", s.Username != "",
+			byPassword || byToken && s.Provider == ProviderGoogle},
 		{"sasl.password", s.Password.IsSet(), byPassword},
-		{"sasl.oauth", s.OAuth.IsSet(), s.Mechanism == saslOAuth},
-		{"sasl.extensions", len(s.Extensions) > 0, s.Mechanism == saslOAuth},
+		{"sasl.extensions", len(s.Extensions) > 0, byToken},
+		{"sasl.oauth", s.OAuth.IsSet(), byToken && s.Provider == ProviderOIDC},
+		{"sasl.aws", s.AWS.IsSet(), byToken && s.Provider == ProviderAWS},
+		{"sasl.azure", s.Azure.IsSet(), byToken && s.Provider == ProviderAzure},
+		{"sasl.google", s.Google.IsSet(), byToken && s.Provider == ProviderGoogle},
 	}
 }
 
@@ -115,8 +121,8 @@ func (s *SASLConfig) logins() []login {
 func (s *SASLConfig) validateOthers(bad func(key, format string, args ...any)) {
 	for _, login := range s.logins() {
 		if login.given && !login.fits {
-			bad(login.key, "does not belong to mechanism %s; remove it, or choose another mechanism",
-				s.Mechanism)
+			bad(login.key, "does not belong to mechanism %s with provider %s; remove it, or choose "+
+				"another login", s.Mechanism, s.Provider)
 		}
 	}
 }
