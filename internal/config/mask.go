@@ -136,6 +136,9 @@ var shown = strings.Fields(`
 	sink.kafka.sasl.aws.role_session_name sink.kafka.sasl.azure.tenant_id
 	sink.kafka.sasl.azure.client_id sink.kafka.sasl.google.credentials_file
 
+	sink.kafka.sasl.kerberos.service_name sink.kafka.sasl.kerberos.principal
+	sink.kafka.sasl.kerberos.keytab sink.kafka.sasl.kerberos.config_file
+
 	snapshot.mode snapshot.order_by snapshot.topic
 	relay.heartbeat_topic relay.dedup relay.position_topic relay.rate
 

@@ -58,7 +58,7 @@ var accepted = map[string][]string{
 	"sink.kind":              {SinkKafka, SinkStdout},
 	"sink.kafka.compression": {"none", "gzip", "snappy", "lz4", "zstd"},
 	"sink.kafka.sasl.mechanism": {
-		"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER",
+		"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI",
 	},
 	"sink.kafka.sasl.provider": {
 		"oidc", "aws_msk_iam", "azure_event_hubs", "google_managed_kafka",

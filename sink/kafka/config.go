@@ -62,17 +62,18 @@ type TLSConfig struct {
 
 // SASLConfig is the section [sink.kafka.sasl]. An empty mechanism means no SASL.
 type SASLConfig struct {
-	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
+	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-…, OAUTHBEARER, GSSAPI
 	Username  string        `toml:"username"`
 	Password  secret.Secret `toml:"password"` // read again for each client
 	// of OAUTHBEARER: where tokens come from
 	Provider string `toml:"provider"`
 	// of OAUTHBEARER: further fields of the login, name=value (RFC 7628, 3.1)
 	Extensions []string           `toml:"extensions"`
-	OAuth      credentials.OIDC   `toml:"oauth"`  // of provider oidc
-	AWS        credentials.AWS    `toml:"aws"`    // of provider aws_msk_iam
-	Azure      credentials.Azure  `toml:"azure"`  // of provider azure_event_hubs
-	Google     credentials.Google `toml:"google"` // of provider google_managed_kafka
+	OAuth      credentials.OIDC   `toml:"oauth"`    // of provider oidc
+	AWS        credentials.AWS    `toml:"aws"`      // of provider aws_msk_iam
+	Azure      credentials.Azure  `toml:"azure"`    // of provider azure_event_hubs
+	Google     credentials.Google `toml:"google"`   // of provider google_managed_kafka
+	Kerberos   KerberosConfig     `toml:"kerberos"` // of GSSAPI
 
 	tokens *tokens // shared by copies of the configuration; nil: each login requests its own
 }
@@ -98,7 +99,8 @@ func DefaultConfig() Config {
 		DeliveryTimeout:    5 * time.Minute,
 		Linger:             time.Millisecond,
 		TransactionTimeout: 5 * time.Minute,
-		SASL:               SASLConfig{Provider: ProviderOIDC, tokens: new(tokens)},
+		SASL: SASLConfig{Provider: ProviderOIDC, tokens: new(tokens),
+			Kerberos: KerberosConfig{ServiceName: defaultServiceName}},
 	}
 }
 

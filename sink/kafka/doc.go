@@ -9,6 +9,7 @@
 //	tls.go          TLS, its files read again for each connection
 //	sasl.go         logins: which belongs to which mechanism; PLAIN and SCRAM
 //	oauth.go        OAUTHBEARER: where tokens come from
+//	kerberos.go     GSSAPI: Kerberos with a keytab
 //	reach.go        reach a broker, and distinguish why not
 //	advertised.go   the addresses that brokers advertise
 //	stall.go        pauses between requests that bring nothing, and for a broker that is away

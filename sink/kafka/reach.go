@@ -216,11 +216,14 @@ func (c *Config) unreachable(failed []error) error {
 		}
 	}
 	var connect *connectError
-	var refused *refusedToken
+	var advised interface{ Advice() (wal, fix string) }
+	if chosen == nil {
+		chosen = e.Err
+	}
 	switch {
-	case errors.As(chosen, &refused):
-		e.Hint = refused.fix
-		e.Text = strings.ReplaceAll(e.Text, "; "+refused.fix, "")
+	case errors.As(chosen, &advised):
+		_, e.Hint = advised.Advice()
+		e.Text = strings.ReplaceAll(e.Text, "; "+e.Hint, "")
 	case errors.Is(e.Class, sink.ErrAuthentication) && refusedByPeer(chosen):
 		e.Hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
 	case errors.Is(e.Class, sink.ErrAuthentication):

@@ -22,7 +22,7 @@ var scramHashes = map[string]scram.HashGeneratorFcn{
 }
 
 // mechanisms are all of them.
-var mechanisms = []string{saslPlain, "SCRAM-SHA-256", "SCRAM-SHA-512", saslOAuth}
+var mechanisms = []string{saslPlain, "SCRAM-SHA-256", "SCRAM-SHA-512", saslOAuth, saslKerberos}
 
 // mechanism makes the exchange of a connection; nil: none is configured. The password is read
 // again for each client.
@@ -33,6 +33,8 @@ func (c *Config) mechanism(log zerolog.Logger) (sasl.Mechanism, error) {
 		return nil, nil //nolint:nilnil // there is none
 	case saslOAuth:
 		return c.oauthMechanism(log), nil
+	case saslKerberos:
+		return c.kerberosMechanism()
 	}
 	password, err := s.Password.Reveal()
 	switch {
@@ -69,6 +71,8 @@ func (c *Config) validateSASL(bad func(key, format string, args ...any)) {
 	switch s.Mechanism {
 	case saslOAuth:
 		c.validateOAuth(bad)
+	case saslKerberos:
+		s.Kerberos.validate(bad)
 	default:
 		if s.Username == "" {
 			bad("sasl.username", "is empty")
@@ -91,6 +95,9 @@ func (s *SASLConfig) advice() string {
 		return "compare issuer, audience, scope and lifetime of the token with what the broker " +
 			"expects (its log has the reason), and the clocks (chronyc tracking): " +
 			"sink.kafka.sasl." + s.section() + " and extensions"
+	case saslKerberos:
+		return "check that the broker has the keys of " + s.Kerberos.ServiceName + "/HOST under which " +
+			"it is addressed, and the clocks (chronyc tracking); its log has the reason"
 	}
 	return "check sink.kafka.sasl.mechanism, username and password"
 }
@@ -109,6 +116,7 @@ func (s *SASLConfig) logins() []login {
 		{"sasl.username", s.Username != "",
 			byPassword || byToken && s.Provider == ProviderGoogle},
 		{"sasl.password", s.Password.IsSet(), byPassword},
+		{"sasl.kerberos", s.Kerberos.isSet(), s.Mechanism == saslKerberos},
 		{"sasl.extensions", len(s.Extensions) > 0, byToken},
 		{"sasl.oauth", s.OAuth.IsSet(), byToken && s.Provider == ProviderOIDC},
 		{"sasl.aws", s.AWS.IsSet(), byToken && s.Provider == ProviderAWS},

@@ -18,7 +18,7 @@
 // listed at the end of the run. With POSTRIDER_TEST_REQUIRE it fails instead:
 //
 //	POSTRIDER_TEST_REQUIRE=postgres,kafka,connect,chromium,promtool,mount,cgroup,\
-//	output_plugin_libraries,python,node,prisma,mvn,sqlc
+//	output_plugin_libraries,krb5kdc,python,node,prisma,mvn,sqlc
 //
 // The last five are the runtimes of the programs in examples.
 //
@@ -36,6 +36,7 @@
 //	gate.go           a listener that can be stalled
 //	authority.go      certificates
 //	oidc.go           a provider of tokens for OAUTHBEARER
+//	kdc.go            Kerberos
 //	topics.go         topics and their records
 //	connect.go        a worker of Kafka Connect with Debezium
 //	java.go           Java programs, fetched with Maven

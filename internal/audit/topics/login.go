@@ -19,6 +19,15 @@ func logIn(s *sarama.Config, cfg *kafka.Config) error {
 	case sarama.SASLTypeOAuth:
 		login.Enable, login.TokenProvider = true, tokens{cfg}
 		return nil
+	case sarama.SASLTypeGSSAPI:
+		krb := &cfg.SASL.Kerberos
+		login.Enable = true
+		login.GSSAPI = sarama.GSSAPIConfig{AuthType: sarama.KRB5_KEYTAB_AUTH,
+			KeyTabPath: krb.Keytab, KerberosConfigPath: krb.Path(), ServiceName: krb.ServiceName,
+			DisablePAFXFAST: true}
+		var err error
+		login.GSSAPI.Username, login.GSSAPI.Realm, err = krb.Names()
+		return err
 	}
 	password, err := cfg.SASL.Password.Reveal()
 	if err != nil {
