@@ -122,6 +122,7 @@ var allowed = map[string][]string{
 	"deploy":                  {},
 	"test":                    {},
 	"test/...":                {"..."},
+	"router/avro":             {"router/connect"},
 	"router/connect":          {},
 	"router/javaregex":        {},
 	"slot/monitor": {
