@@ -263,10 +263,15 @@ func misfit(s *connect.Schema) error {
 }
 
 // inside says in which member an error is.
-func inside(name string, err error) error {
+func inside(name string, err error) error { return around(err, "member %s: ", name) }
+
+// around puts a text before an error. One that is deep inside has the innermost places alone: it
+// would be as long as the value.
+func around(err error, format, name string) error {
+	const most = 500 // bytes
 	var e *connect.ValueError
-	if errors.As(err, &e) {
-		return connect.Unwritable(e.Hint, "member %s: %w", name, e.Err)
+	if !errors.As(err, &e) || len(e.Error()) > most {
+		return err
 	}
-	return err
+	return connect.Unwritable(e.Hint, format+"%w", name, e.Err)
 }

@@ -38,6 +38,32 @@ type jsonMember struct {
 	Node *jsonNode
 }
 
+// Value is the JSON value as values of Connect, with objects as a Map. Numbers, of which JSON has
+// one kind only, are json.Number.
+func (n *jsonNode) Value() any {
+	switch n.Kind {
+	case jsonBool:
+		return n.Raw[0] == 't'
+	case jsonNumber:
+		return json.Number(n.Raw)
+	case JSONString:
+		return n.Text
+	case jsonArray:
+		out := make([]any, len(n.items))
+		for i, item := range n.items {
+			out[i] = item.Value()
+		}
+		return out
+	case JSONObject:
+		out := make(Map, len(n.Members))
+		for i, m := range n.Members {
+			out[i] = Entry{m.Name, m.Node.Value()}
+		}
+		return out
+	}
+	return nil
+}
+
 // manyMembers is from how many on a table finds them sooner than a look at each.
 const manyMembers = 16
 
