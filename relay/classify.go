@@ -7,6 +7,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -83,6 +84,11 @@ var rules = []rule{
 	{sink.ErrInvalidTopic, Poison, "invalid_topic", drainFully, false},
 	{sink.ErrTooLarge, Poison, "too_large", drainFully, false},
 	{sink.ErrInvalidRecord, Poison, "invalid_record", drainFully, false},
+
+	// The schema registry.
+	{connect.ErrRegistryLogin, Fatal, "registry_authentication", drainFully, true},
+	{connect.ErrRegistryHalt, Fatal, "registry", drainFully, false},
+	{connect.ErrRegistry, Retryable, "registry_unavailable", drainFully, false},
 
 	// The broker.
 	{sink.ErrAuthentication, Fatal, "broker_authentication", drainNot, true},

@@ -103,7 +103,8 @@ type Config struct {
 // Beside the names of key and value stand the options of their converters, under Connect's names
 // for them.
 type Format struct {
-	// string | json | json+schema | binary | short | integer | long | float | double | boolean
+	// string | json | json+schema | binary | avro | framed | short | integer | long | float |
+	// double | boolean
 	Key     string `toml:"key"`
 	Value   string `toml:"value"`   // the same
 	Headers string `toml:"headers"` // simple | string | json | json+schema
@@ -120,6 +121,24 @@ type Format struct {
 	ValueDefaults bool   `toml:"value.replace.null.with.default"` // as for the key
 	ValueEncoding string `toml:"value.encoding"`                  // as for the key
 	ValueDelegate string `toml:"value.delegate"`                  // as for the key
+
+	// of avro and framed: the options of Confluent's converters, under their names
+
+	KeyStrategy string `toml:"key.subject.name.strategy"` // topic | record | topic_record
+	// a schema that the registry does not have yet is registered
+	KeyAutoRegister bool `toml:"key.auto.register.schemas"`
+	KeyNormalize    bool `toml:"key.normalize.schemas"` // the registry compares schemas by meaning
+	// of avro: an enum's text is an enum; schemas carry Connect's names and versions; characters
+	// that Avro refuses in names are replaced
+	KeyEnhanced       bool   `toml:"key.enhanced.avro.schema.support"`
+	KeyMetaData       bool   `toml:"key.connect.meta.data"`
+	KeyScrub          bool   `toml:"key.scrub.invalid.names"`
+	ValueStrategy     string `toml:"value.subject.name.strategy"` // as for the key, and all below
+	ValueAutoRegister bool   `toml:"value.auto.register.schemas"`
+	ValueNormalize    bool   `toml:"value.normalize.schemas"`
+	ValueEnhanced     bool   `toml:"value.enhanced.avro.schema.support"`
+	ValueMetaData     bool   `toml:"value.connect.meta.data"`
+	ValueScrub        bool   `toml:"value.scrub.invalid.names"`
 
 	// postrider's additions.
 
@@ -186,6 +205,8 @@ func DefaultFormat() Format {
 		Key: "string", Value: "string", Headers: "simple",
 		KeyDecimals: "BASE64", ValueDecimals: "BASE64", KeyEncoding: "UTF-8",
 		ValueEncoding: "UTF-8", CloudEvents: "none", EventSource: "/${topic.prefix}/${table}",
+		KeyStrategy: "topic", KeyAutoRegister: true, KeyMetaData: true,
+		ValueStrategy: "topic", ValueAutoRegister: true, ValueMetaData: true,
 	}
 }
 

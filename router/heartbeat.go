@@ -26,16 +26,20 @@ var (
 // Heartbeat is the record that Debezium publishes to show that it is at work: its topic.prefix as
 // the key, the time as the value, no headers, in partition 0. It fails if the format takes
 // no structs.
-func Heartbeat(f Format, topic, prefix string, at time.Time) (*sink.Message, error) {
-	write := func(c connect.Converter, s *connect.Schema, value any) ([]byte, error) {
-		e := connect.NewEncoder(c, false)
+func Heartbeat(f Format, r Registries, topic, prefix string, at time.Time) (*sink.Message, error) {
+	keys, values, err := r.encoders(f, false)
+	if err != nil {
+		return nil, err
+	}
+	write := func(e connect.Encoder, s *connect.Schema, value any) ([]byte, error) {
+		e.Topic = topic
 		return e.Value(s, nil, &connect.Structure{Schema: s, Values: []any{value}})
 	}
-	key, err := write(f.key(), heartbeatKey, connect.Text(prefix))
+	key, err := write(keys, heartbeatKey, connect.Text(prefix))
 	if err != nil {
 		return nil, fmt.Errorf("write the key of a heartbeat: %w", err)
 	}
-	value, err := write(f.value(), heartbeatValue, at.UnixMilli())
+	value, err := write(values, heartbeatValue, at.UnixMilli())
 	if err != nil {
 		return nil, fmt.Errorf("write the value of a heartbeat: %w", err)
 	}

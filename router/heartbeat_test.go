@@ -20,7 +20,7 @@ func TestHeartbeat_EqualsTheRecordsOfDebezium(t *testing.T) {
 	} {
 		f := DefaultFormat()
 		f.Key, f.Value = format, format
-		m, err := Heartbeat(f, HeartbeatTopic("pg"), "pg", at)
+		m, err := Heartbeat(f, Registries{}, HeartbeatTopic("pg"), "pg", at)
 		require.NoError(t, err)
 		require.Equal(t, "__debezium-heartbeat.pg", m.Topic)
 		require.Equal(t, want[0], string(m.Key))
@@ -32,10 +32,10 @@ func TestHeartbeat_EqualsTheRecordsOfDebezium(t *testing.T) {
 
 	f := DefaultFormat()
 	f.Value = "binary"
-	_, err := Heartbeat(f, "heartbeats", "pg", at)
+	_, err := Heartbeat(f, Registries{}, "heartbeats", "pg", at)
 	require.ErrorContains(t, err, "format binary takes bytes")
 	f.ValueDelegate = "json"
-	m, err := Heartbeat(f, "heartbeats", "pg", at)
+	m, err := Heartbeat(f, Registries{}, "heartbeats", "pg", at)
 	require.NoError(t, err)
 	require.Equal(t, `{"ts_ms":1795220897573}`, string(m.Value))
 }

@@ -28,6 +28,12 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 	if m.Partition, err = partitionOf(p.partition, values); err != nil {
 		return err
 	}
+	if r.keys.Registered != nil || r.values.Registered != nil { // subjects are named after the topic
+		if m.Topic, err = p.topic(values); err != nil {
+			return err
+		}
+		r.keys.Topic, r.values.Topic = m.Topic, m.Topic
+	}
 	if m.Value, err = r.makeValue(p, values); err != nil {
 		return err
 	}

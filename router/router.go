@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
@@ -37,6 +38,27 @@ type Options struct {
 	// a nil Table: types that are not built in are taken as text, and columns as nullable unless
 	// part of the key.
 	Describe func(oid, xid uint32) (*Table, error)
+
+	Registries Registries
+}
+
+// Registries write keys and values of the formats for a schema registry; nil with other formats.
+type Registries struct{ Key, Value connect.Registered }
+
+// encoders are those of keys and values.
+func (r Registries) encoders(f Format, java bool) (keys, values connect.Encoder, err error) {
+	keys, values = connect.NewEncoder(f.key(), java), connect.NewEncoder(f.value(), java)
+	key, value := f.Registered()
+	if key {
+		keys.Registered = r.Key
+	}
+	if value {
+		values.Registered = r.Value
+	}
+	if key && r.Key == nil || value && r.Value == nil {
+		return keys, values, errors.New("[format] needs a schema registry: set registry.urls")
+	}
+	return keys, values, nil
 }
 
 // Router maps events to messages, each by the rule set of its table. It belongs to one goroutine.
@@ -131,14 +153,15 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 	}
 	r := &rule{
 		cfg: cfg, handling: cfg.handling(), opts: opts, placements: placements, topics: t,
-		keys:    connect.NewEncoder(f.key(), cfg.JavaText),
-		values:  connect.NewEncoder(f.value(), cfg.JavaText),
 		headers: connect.NewEncoder(connect.Converter{Format: f.Headers}, cfg.JavaText),
 		events:  newCloudEvents(f, &cfg),
 		schemas: make(map[schemaKey][]*connect.Schema),
 	}
+	if r.keys, r.values, err = opts.Registries.encoders(f, cfg.JavaText); err != nil {
+		return nil, err
+	}
 	named := func(e *connect.Encoder) bool { // writes the names of schemas
-		return e.Format == "json+schema" || e.Delegate == "json+schema"
+		return e.Format == "json+schema" || e.Delegate == "json+schema" || e.Registered != nil
 	}
 	r.expander = connect.Expander{
 		KeepNulls:  cfg.NullBehavior == "optional_bytes",
@@ -164,7 +187,8 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 // RouteTo maps an Insert, an Update or a Message to m, whose room for headers is used again. It
 // returns false without an error for an event that is not ours: another table, another prefix. The
 // error is a *RowError for an event that can never be published, a *ShapeError for a relation that
-// cannot be routed, or what ParentTable or Describe returned; then m is of no use.
+// cannot be routed, one of connect.ErrRegistry and its siblings, or what ParentTable or Describe
+// returned; then m is of no use.
 // Everything of the message but Origin.Transaction and Origin.HandedOver is set; its slices may
 // alias those of the event.
 func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err error) {
@@ -176,9 +200,16 @@ func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err
 		return false, p.rule.unexpected(p, ev)
 	}
 	if err := p.rule.route(m, p, ev, values); err != nil {
+		if isAny(err, connect.ErrRegistry, connect.ErrRegistryLogin, connect.ErrRegistryHalt) {
+			return false, err // says nothing about the row
+		}
 		return false, rowError(ev, p.relation, values[p.id.Index], err)
 	}
 	return true, nil
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // locate finds the plan and the values of an event; a nil plan if it is not ours.
@@ -219,6 +250,7 @@ func (r *Router) Address(ev *replication.Event) (topic string, key []byte, ok bo
 	if topic, err = p.topic(values); err != nil {
 		return "", nil, false
 	}
+	p.rule.keys.Topic = topic
 	key, err = p.rule.makeKey(p, values, 0)
 	return topic, key, err == nil && key != nil
 }

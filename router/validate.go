@@ -148,15 +148,31 @@ func (c Config) normalised() Config {
 	return c
 }
 
+// Strategies are how the subject of a schema is named, as Confluent's TopicNameStrategy and the
+// others.
+const Strategies = "topic, record, topic_record"
+
+// Registered reports whether keys or values are written for a schema registry.
+func (f Format) Registered() (key, value bool) {
+	return slices.Contains(connect.RegistryFormats, f.Key),
+		slices.Contains(connect.RegistryFormats, f.Value)
+}
+
 // Validate returns every error of the formats, joined; each names its key.
 func (f Format) Validate() error {
 	bad := faults{section: "format."}
-	formats := append([]string{"string", "json", "json+schema", "binary"},
-		slices.Sorted(maps.Keys(connect.NumberKinds))...)
+	formats := slices.Concat([]string{"string", "json", "json+schema", "binary"},
+		connect.RegistryFormats, slices.Sorted(maps.Keys(connect.NumberKinds)))
 	bad.oneOf("key", f.Key, strings.Join(formats, ", "))
 	bad.oneOf("value", f.Value, strings.Join(formats, ", "))
 	bad.oneOf("headers", f.Headers, "simple, string, json, json+schema")
 	bad.oneOf("cloudevents", cmp.Or(f.CloudEvents, "none"), "none, binary, structured")
+	bad.oneOf("key.subject.name.strategy", cmp.Or(f.KeyStrategy, "topic"), Strategies)
+	bad.oneOf("value.subject.name.strategy", cmp.Or(f.ValueStrategy, "topic"), Strategies)
+	if key, value := f.Registered(); (key || value) && f.IsCloudEvents() {
+		bad.add("cloudevents = %q has no place with values or keys for a schema registry",
+			f.CloudEvents)
+	}
 	for side, c := range map[string]connect.Converter{"key": f.key(), "value": f.value()} {
 		decimals := strings.ToUpper(cmp.Or(c.Decimals, "BASE64"))
 		bad.oneOf(side+".decimal.format", decimals, "BASE64, NUMERIC")

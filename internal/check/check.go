@@ -71,6 +71,7 @@ func (c checker) run(ctx context.Context) []Finding {
 	if cfg.Sink.Kind == config.SinkKafka {
 		findings = append(findings, checkKafka(ctx, cfg, seen)...)
 	}
+	findings = append(findings, checkRegistry(ctx, cfg)...)
 	return completed(append(findings, c.process()...))
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/catalog"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/registry"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink/kafka"
@@ -37,8 +38,13 @@ func (c tableCheck) run(ctx context.Context) []Finding {
 	if c.rel, err = c.table.Relation(ctx, c.conn); err != nil {
 		return []Finding{errorFinding("columns", name, err)}
 	}
+	registries, err := registry.Preview(c.cfg.Registry, c.cfg.Format)
+	if err != nil {
+		return []Finding{errorFinding("registry", "registry.urls", err)}
+	}
 	r, err := router.New(c.cfg.Router, c.cfg.Format, router.Options{
-		Tables: c.cfg.Replication.Tables, MessagePrefixes: c.cfg.Replication.Messages,
+		Registries: registries,
+		Tables:     c.cfg.Replication.Tables, MessagePrefixes: c.cfg.Replication.Messages,
 		OwnTopics: c.cfg.OwnTopics(),
 		Describe: func(oid, _ uint32) (*router.Table, error) {
 			return catalog.Describe(ctx, c.conn, oid)

@@ -8,6 +8,7 @@
 //	process.go    this process: memory, descriptors, addresses, secrets, the alerts command
 //	columns.go    the columns of a table, its snapshot, and its newest rows, routed
 //	kafka.go      the cluster: brokers, TLS, producer id, ACLs, transactions
+//	registry.go   the schema registry
 //	topic.go      a topic of rows: existence, permission, replicas, settings
 //	owntopics.go  the topics of the relay itself
 //	print.go      findings for people, in the groups of docs/CHECK.md

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -111,6 +112,7 @@ func classOf(err error) Class {
 	switch {
 	case slices.ContainsFunc([]error{
 		postgres.ErrAuthentication, postgres.ErrPermission, sink.ErrAuthentication, sink.ErrPermission,
+		connect.ErrRegistryLogin,
 	}, is):
 		return ClassPermission
 	case slices.ContainsFunc([]error{

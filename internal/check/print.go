@@ -153,7 +153,8 @@ var checkGroups = []checkGroup{
 		"hot_standby_feedback", "transactions", "catalog_xmin", "monitor_rights",
 	}},
 	{"Kafka", []string{
-		"kafka", "broker", "kafka_tls", "kafka_acl", "producer_id", "kafka_transactions", "topics",
+		"kafka", "broker", "kafka_tls", "kafka_acl", "producer_id", "registry", "kafka_transactions",
+		"topics",
 		"topic", "topic_permission", "topic_leader", "topic_replicas", "topic_size",
 		"topic_timestamp", "topic_cleanup", "topic_compression", "snapshot_topic",
 		"position_topic", "message_size",

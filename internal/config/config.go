@@ -33,6 +33,7 @@ import (
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/prune"
+	"github.com/postrider/postrider/internal/registry"
 	"github.com/postrider/postrider/internal/writeback"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
@@ -49,6 +50,7 @@ type Config struct {
 	Replication replication.Config `toml:"replication"`
 	Router      []router.Config    `toml:"router"` // rule sets, at least one
 	Format      router.Format      `toml:"format"`
+	Registry    registry.Config    `toml:"registry"`
 	Sink        Sink               `toml:"sink"`
 	Snapshot    backfill.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
@@ -71,6 +73,7 @@ func Default() Config {
 		Replication: replication.DefaultConfig(),
 		Router:      []router.Config{router.DefaultConfig()},
 		Format:      router.DefaultFormat(),
+		Registry:    registry.DefaultConfig(),
 		Sink:        Sink{Kind: SinkKafka, Kafka: kafka.DefaultConfig()},
 		Snapshot:    backfill.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),

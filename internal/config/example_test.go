@@ -82,7 +82,7 @@ func TestExample_SamplesCanBeUsed(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 
 	l, err := Load(Source{Path: path, Env: []string{"POSTRIDER_PASSWORD=x", "KAFKA_PASSWORD=y",
-		"KAFKA_CLIENT_SECRET=z"}})
+		"KAFKA_CLIENT_SECRET=z", "REGISTRY_PASSWORD=r", "REGISTRY_CLIENT_SECRET=s"}})
 	require.NoError(t, err)
 	for _, k := range keysOf(&l.Config) {
 		require.NotEqual(t, originDefault, l.Origin(k.name), k.name)

@@ -139,6 +139,11 @@ var shown = strings.Fields(`
 	sink.kafka.sasl.kerberos.service_name sink.kafka.sasl.kerberos.principal
 	sink.kafka.sasl.kerberos.keytab sink.kafka.sasl.kerberos.config_file
 
+	registry.urls registry.username registry.tls.ca_file registry.tls.cert_file
+	registry.tls.key_file registry.tls.server_name registry.oauth.token_url
+	registry.oauth.client_id registry.oauth.assertion_file registry.oauth.scope
+	registry.oauth.audience registry.oauth.ca_file registry.oauth.token_file
+
 	snapshot.mode snapshot.order_by snapshot.topic
 	relay.heartbeat_topic relay.dedup relay.position_topic relay.rate
 

@@ -23,8 +23,8 @@ type schema struct {
 }
 
 var converters = []string{
-	"string", "json", "json+schema", "binary", "short", "integer", "long", "float", "double",
-	"boolean",
+	"string", "json", "json+schema", "binary", "avro", "framed", "short", "integer", "long",
+	"float", "double", "boolean",
 }
 
 // accepted are the keys that take one of a few words. The packages check them; a test compares the
@@ -40,18 +40,22 @@ var accepted = map[string][]string{
 	"router.time.precision.mode": {
 		"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds",
 	},
-	"router.interval.handling.mode": {"numeric", "string"},
-	"router.hstore.handling.mode":   {"json", "map"},
-	"router.topic_case":             {"none", "lower", "kebab"},
-	"router.null_key":               {"refuse", "publish"},
-	"format.key":                    converters,
-	"format.value":                  converters,
-	"format.key.decimal.format":     {"BASE64", "NUMERIC"},
-	"format.key.delegate":           {"json", "json+schema", "string"},
-	"format.value.decimal.format":   {"BASE64", "NUMERIC"},
-	"format.value.delegate":         {"json", "json+schema", "string"},
-	"format.headers":                {"simple", "string", "json", "json+schema"},
-	"format.cloudevents":            {"none", "binary", "structured"},
+	"router.interval.handling.mode":      {"numeric", "string"},
+	"router.hstore.handling.mode":        {"json", "map"},
+	"router.topic_case":                  {"none", "lower", "kebab"},
+	"router.null_key":                    {"refuse", "publish"},
+	"format.key":                         converters,
+	"format.value":                       converters,
+	"format.key.decimal.format":          {"BASE64", "NUMERIC"},
+	"format.key.delegate":                {"json", "json+schema", "string"},
+	"format.value.decimal.format":        {"BASE64", "NUMERIC"},
+	"format.value.delegate":              {"json", "json+schema", "string"},
+	"format.key.subject.name.strategy":   {"topic", "record", "topic_record"},
+	"format.value.subject.name.strategy": {"topic", "record", "topic_record"},
+	"registry.on_unavailable":            {"wait", "halt"},
+	"registry.oauth.grant":               {"client_credentials", "jwt_bearer"},
+	"format.headers":                     {"simple", "string", "json", "json+schema"},
+	"format.cloudevents":                 {"none", "binary", "structured"},
 	"postgres.login": {
 		"password", "aws_rds_iam", "google_cloud_sql_iam", "azure_entra",
 	},

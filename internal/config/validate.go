@@ -29,6 +29,7 @@ func (c Config) checks() []check {
 	}
 	return append(checks, []check{
 		{"format", c.validateFormat},
+		{"registry", c.validateRegistry},
 		{"sink", c.Sink.Validate},
 		{"snapshot", c.validateSnapshot},
 		{"relay", c.Relay.Validate},
@@ -57,6 +58,16 @@ func (c Config) validateFormat() error {
 	return errors.Join(c.Format.Validate(), c.Format.Fits(c.Router))
 }
 
+// validateRegistry also checks that there is one where a format needs it.
+func (c Config) validateRegistry() error {
+	key, value := c.Format.Registered()
+	if (key || value) && !c.Registry.IsSet() {
+		return fmt.Errorf("registry.urls: is empty, and format.key = %q with format.value = %q needs "+
+			"a schema registry", c.Format.Key, c.Format.Value)
+	}
+	return c.Registry.Validate()
+}
+
 // needsKafka refuses a sink without topics; what ends with need or needs.
 func (c Config) needsKafka(what, does string) error {
 	if c.Sink.Kind == SinkKafka {
@@ -77,10 +88,12 @@ func (c Config) validateSnapshot() error {
 
 // validateHeartbeat makes a heartbeat: not every format can.
 func (c Config) validateHeartbeat() error {
-	if c.Relay.HeartbeatInterval <= 0 {
+	key, value := c.Format.Registered()
+	if c.Relay.HeartbeatInterval <= 0 || key || value { // a registry's formats take it
 		return nil
 	}
-	_, err := router.Heartbeat(c.Format, c.HeartbeatTopic(), c.Router[0].TopicPrefix, time.Now())
+	_, err := router.Heartbeat(c.Format, router.Registries{}, c.HeartbeatTopic(),
+		c.Router[0].TopicPrefix, time.Now())
 	if err != nil {
 		return fmt.Errorf("relay.heartbeat_interval: %w; set it to \"0s\", or choose another format",
 			err)

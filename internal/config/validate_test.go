@@ -67,6 +67,7 @@ func TestAccepted_AgreesWithThePackages(t *testing.T) {
 		for _, word := range append([]string{"nonsense"}, words...) {
 			c := Default()
 			c.Sink.Kafka.SASL.Mechanism = "OAUTHBEARER"
+			c.Registry.OAuth.TokenURL = "https://login.example.com/token"
 			c.Sink.Kafka.SASL.OAuth.TokenURL = "https://login.example.com/token"
 			r, known := newIndex(&c).byName[name]
 			require.True(t, known, name)

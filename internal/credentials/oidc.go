@@ -3,14 +3,12 @@ package credentials
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/internal/tlsfiles"
 )
 
 // OIDC is a section [….oauth]: how a token is obtained from a token endpoint, or read from a file.
@@ -105,12 +104,13 @@ func (c OIDC) validateURL(bad func(key, format string, args ...any)) {
 		bad("token_url", "is not a URL like https://login.example.com/oauth2/token")
 	case u.User != nil:
 		bad("token_url", "contains a user; use client_id and client_secret")
-	case u.Scheme == "http" && !local(u.Hostname()):
+	case u.Scheme == "http" && !Local(u.Hostname()):
 		bad("token_url", "is http, which sends the secret in the clear; use https")
 	}
 }
 
-func local(host string) bool {
+// Local reports whether a connection to host stays on this machine.
+func Local(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
@@ -152,7 +152,7 @@ func (c OIDC) requestToken(ctx context.Context, section string) (Token, error) {
 		EndpointParams: url.Values{}}
 	var err error
 	if request.ClientSecret, err = c.ClientSecret.Reveal(); err != nil {
-		return Token{}, c.ours(section, "client_secret", err)
+		return Token{}, c.ours(fmt.Errorf("%s.client_secret: %w", section, err))
 	}
 	if request.ClientSecret == "" {
 		request.AuthStyle = oauth2.AuthStyleInParams // else the client would stand in a header
@@ -160,7 +160,7 @@ func (c OIDC) requestToken(ctx context.Context, section string) (Token, error) {
 	if c.AssertionFile != "" {
 		assertion, err := secret.File(c.AssertionFile).Reveal()
 		if err != nil {
-			return Token{}, c.ours(section, "assertion_file", err)
+			return Token{}, c.ours(fmt.Errorf("%s.assertion_file: %w", section, err))
 		}
 		if c.Grant == GrantJWTBearer {
 			request.EndpointParams.Set("grant_type", jwtBearerGrant)
@@ -174,9 +174,9 @@ func (c OIDC) requestToken(ctx context.Context, section string) (Token, error) {
 	if c.Audience != "" {
 		request.EndpointParams.Set("audience", c.Audience)
 	}
-	exchange, err := c.exchange()
+	exchange, err := c.exchange(section)
 	if err != nil {
-		return Token{}, c.ours(section, "ca_file", err)
+		return Token{}, c.ours(err)
 	}
 	defer exchange.transport.CloseIdleConnections()
 	before := time.Now()
@@ -232,8 +232,8 @@ func shownURL(raw string) string {
 }
 
 // ours is a failure before anything was sent.
-func (c OIDC) ours(section, key string, err error) error {
-	return &Error{Class: ErrRefused, Text: fmt.Sprintf("%s.%s: %v", section, key, err),
+func (c OIDC) ours(err error) error {
+	return &Error{Class: ErrRefused, Text: err.Error(),
 		Hint: "check that the file is there and that postrider may read it", Err: err}
 }
 
@@ -332,17 +332,10 @@ type exchange struct {
 // largestAnswer is more than any token with what surrounds it.
 const largestAnswer = 1 << 20
 
-func (c OIDC) exchange() (*exchange, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s contains no PEM certificate", c.CAFile)
-		}
+func (c OIDC) exchange(section string) (*exchange, error) {
+	config, err := tlsfiles.Files{CA: c.CAFile}.Client(section)
+	if err != nil {
+		return nil, err
 	}
 	return &exchange{transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true,

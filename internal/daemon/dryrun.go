@@ -38,6 +38,7 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog
 
 // Temporary is parts with a slot that ends with the connection, and that is the only one touched.
 func (p *Pipeline) Temporary() relay.Parts {
+	p.preview()
 	parts := p.parts()
 	parts.Server.Prepare = func(ctx context.Context, first bool) error {
 		if !first {
@@ -134,6 +135,7 @@ func rows(ctx context.Context, env Environment, cfg config.Config) (
 	*pgconn.Config, func(*replication.Event) bool, error,
 ) {
 	p := Unmeasured(env, cfg, zerolog.Nop()) // run logs the warnings about rows
+	p.preview()
 	if err := p.prepareTables(ctx); err != nil {
 		return nil, nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/registry"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -31,8 +32,13 @@ func PrintExisting(ctx context.Context, cfg config.Config, since time.Time, w io
 		return err
 	}
 	defer postgres.Close(conn)
+	registries, err := registry.Preview(cfg.Registry, cfg.Format)
+	if err != nil {
+		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
+	}
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
-		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
+		Registries: registries,
+		Tables:     cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
 		OwnTopics: cfg.OwnTopics(),
 		Describe: func(oid, _ uint32) (*router.Table, error) {
 			return catalog.Describe(ctx, conn, oid)

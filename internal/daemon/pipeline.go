@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,7 @@ import (
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/ratelimit"
+	"github.com/postrider/postrider/internal/registry"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -44,6 +46,8 @@ type Pipeline struct {
 	// when this process last created the slot together with a snapshot; of the relay's goroutine
 	renewed time.Time
 	gap     lastGap
+	// made once: what the schema registry has answered goes on while it is away
+	registries func() (router.Registries, error)
 	// State of the session that is prepared; of the same goroutine, which then makes its router.
 	returns  int             // Monitor.Returns
 	tables   []slot.Table    // of prepareTables
@@ -61,6 +65,9 @@ func newPipeline(env Environment, cfg config.Config, set *metrics.Set,
 		catalog: catalog.Catalog{Config: cfg.Postgres},
 		limiter: ratelimit.New(cfg.Relay.MaxRate, cfg.Relay.Rates, set),
 	}
+	p.registries = sync.OnceValues(func() (router.Registries, error) {
+		return registry.Open(p.Config.Registry, p.Config.Format)
+	})
 	export := monitor.Export(set)
 	p.monitor = monitor.New(cfg.Postgres, cfg.Requirements(), cfg.Monitor,
 		func(o monitor.Observation) {
@@ -300,7 +307,11 @@ func (p *Pipeline) database() string {
 }
 
 func (p *Pipeline) heartbeat(at time.Time) (*sink.Message, error) {
-	return router.Heartbeat(p.Config.Format, p.Config.HeartbeatTopic(),
+	registries, err := p.registries()
+	if err != nil {
+		return nil, err
+	}
+	return router.Heartbeat(p.Config.Format, registries, p.Config.HeartbeatTopic(),
 		p.Config.Router[0].TopicPrefix, at)
 }
 

@@ -3,11 +3,13 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/catalog"
+	"github.com/postrider/postrider/internal/registry"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -35,6 +37,10 @@ func (p *Pipeline) rowsFrom(timeline int32) {
 
 // NewRouter makes a router of the configured rules. An error is a relay.ErrConfiguration.
 func (p *Pipeline) NewRouter() (*router.Router, error) {
+	registries, err := p.registries()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
+	}
 	r, err := router.New(p.Config.Router, p.Config.Format, router.Options{
 		Tables:          p.Config.Replication.Tables,
 		ParentTable:     p.parentTable,
@@ -42,11 +48,19 @@ func (p *Pipeline) NewRouter() (*router.Router, error) {
 		Describe:        p.describe,
 		Updated:         p.updated,
 		OwnTopics:       p.Config.OwnTopics(),
+		Registries:      registries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
 	}
 	return r, nil
+}
+
+// preview leaves nothing in a schema registry: for what publishes nothing.
+func (p *Pipeline) preview() {
+	p.registries = sync.OnceValues(func() (router.Registries, error) {
+		return registry.Preview(p.Config.Registry, p.Config.Format)
+	})
 }
 
 // updated logs the first update of a table in a session.

@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
@@ -104,6 +105,9 @@ var advices = []advice{
 	{postgres.ErrPooler, Config, fixConnection},
 	{postgres.ErrUnreachable, Unavailable, fixConnection},
 	{relay.ErrConfiguration, Config, "postrider check"},
+	{connect.ErrRegistryLogin, Permission, "check [registry]: postrider check"},
+	{connect.ErrRegistryHalt, Unavailable, "check [registry]: postrider check"},
+	{connect.ErrRegistry, Unavailable, "check [registry]: postrider check"},
 	{sink.ErrAuthentication, Permission,
 		"check sink.kafka.sasl and the client certificate: postrider check"},
 	{sink.ErrPermission, Permission,

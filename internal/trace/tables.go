@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/catalog"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/registry"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
@@ -125,8 +126,13 @@ func (s *search) describe(ctx context.Context, p *slot.Publication,
 	if t.description, err = catalog.Describe(ctx, s.conn, all.OID); err != nil {
 		return nil, err
 	}
+	registries, err := registry.Preview(s.cfg.Registry, s.cfg.Format)
+	if err != nil {
+		return nil, exit.ConfigFailure(err)
+	}
 	t.router, err = router.New(s.cfg.Router, s.cfg.Format, router.Options{
-		Tables: s.cfg.Replication.Tables, MessagePrefixes: s.cfg.Replication.Messages,
+		Registries: registries,
+		Tables:     s.cfg.Replication.Tables, MessagePrefixes: s.cfg.Replication.Messages,
 		OwnTopics: s.cfg.OwnTopics(),
 		Describe:  func(uint32, uint32) (*router.Table, error) { return t.description, nil },
 	})

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -16,9 +17,31 @@ type Converter struct {
 	Defaults bool   // of JSON: the default of a column in the place of null
 }
 
-// Encoder writes values to bytes as a converter does.
+// Registered writes values for a schema registry: Avro and the like, with the id of their schema.
+type Registered interface {
+	// Append writes a value of a schema, which is nil for a value without one; nil for a null. It
+	// may block on the registry. Errors are *ValueError, about the value or its schema, or wrap
+	// ErrRegistry or ErrRegistryLogin, about the registry.
+	Append(dst []byte, topic string, s *Schema, v any) ([]byte, error)
+}
+
+// Errors of a schema registry, which say nothing about the row.
+var (
+	ErrRegistry      = errors.New("schema registry unavailable")
+	ErrRegistryLogin = errors.New("schema registry refuses the login")
+	// ErrRegistryHalt is ErrRegistry where the configuration wants no wait.
+	ErrRegistryHalt = errors.New("schema registry unavailable, and a new schema may not wait")
+)
+
+// RegistryFormats are those that are written by a Registered.
+var RegistryFormats = []string{"avro", "framed"}
+
+// Encoder writes values to bytes as a converter does. It belongs to one goroutine.
 type Encoder struct {
 	Converter
+	Topic      string     // of the next value, for Registered
+	Registered Registered // of RegistryFormats
+
 	text    *notation // of format string
 	charset charset   // of format string
 	numeric bool      // decimals are numbers in JSON
@@ -28,7 +51,8 @@ type Encoder struct {
 // does.
 func NewEncoder(c Converter, java bool) Encoder {
 	set, _ := CharsetOf(c.Encoding)
-	e := Encoder{c, plainText, set, strings.EqualFold(c.Decimals, "NUMERIC")}
+	e := Encoder{Converter: c, text: plainText, charset: set,
+		numeric: strings.EqualFold(c.Decimals, "NUMERIC")}
 	if java {
 		e.text = javaText
 	}
@@ -128,6 +152,8 @@ func (e *Encoder) Value(s *Schema, prefix []byte, v any) ([]byte, error) {
 		return e.binary(s, v)
 	}
 	switch {
+	case e.Registered != nil:
+		return e.registered(s, v)
 	case v == nil:
 		return nil, nil
 	case e.Format == "simple":
@@ -139,6 +165,13 @@ func (e *Encoder) Value(s *Schema, prefix []byte, v any) ([]byte, error) {
 		return e.charset.recode(e.text.append([]byte{}, v)), nil
 	}
 	return e.number(s, v)
+}
+
+func (e *Encoder) registered(s *Schema, v any) ([]byte, error) {
+	if v == nil && s != nil && e.Defaults {
+		v = s.Def
+	}
+	return e.Registered.Append(nil, e.Topic, s, v)
 }
 
 func (e *Encoder) json(s *Schema, prefix []byte, v any) ([]byte, error) {

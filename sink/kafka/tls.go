@@ -1,15 +1,13 @@
 package kafka
 
 import (
+	"cmp"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-)
 
-var errNoCertificate = errors.New("contains no PEM certificate")
+	"github.com/postrider/postrider/internal/tlsfiles"
+)
 
 // client builds the TLS configuration for one connection to addr, reading the files.
 func (t *TLSConfig) client(addr string) (*tls.Config, error) {
@@ -17,30 +15,12 @@ func (t *TLSConfig) client(addr string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("broker address: %w", err)
 	}
-	config := &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		ServerName:         host,
-		InsecureSkipVerify: t.InsecureSkipVerify, //nolint:gosec // an explicit setting, loudly documented
+	files := tlsfiles.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile,
+		ServerName: cmp.Or(t.ServerName, host)}
+	config, err := files.Client("sink.kafka.tls")
+	if err != nil {
+		return nil, err
 	}
-	if t.ServerName != "" {
-		config.ServerName = t.ServerName
-	}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("sink.kafka.tls.ca_file: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("sink.kafka.tls.ca_file: %s: %w", t.CAFile, errNoCertificate)
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("sink.kafka.tls.cert_file: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
+	config.InsecureSkipVerify = t.InsecureSkipVerify //nolint:gosec // an explicit setting, loudly documented
 	return config, nil
 }

@@ -101,7 +101,7 @@ func (p *pipeline) follow(ctx context.Context, statements []statement) error {
 		if err := p.db.catchUp(ctx); err != nil || p.cfg.Relay.HeartbeatInterval == 0 {
 			return err
 		}
-		heartbeat, err := router.Heartbeat(p.cfg.Format, p.cfg.HeartbeatTopic(), p.cfg.Router[0].TopicPrefix, time.Now())
+		heartbeat, err := router.Heartbeat(p.cfg.Format, router.Registries{}, p.cfg.HeartbeatTopic(), p.cfg.Router[0].TopicPrefix, time.Now())
 		if err != nil {
 			return err
 		}

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,10 +14,21 @@ import (
 
 var tomlBlock = regexp.MustCompile("(?s)```toml\n(.*?)```")
 
-// Each block is complete for its cluster or server.
+// Each block is complete for its cluster, server or registry.
 func TestSignIn_EveryBlockIsAValidConfiguration(t *testing.T) {
+	require.Equal(t, []string{"postgres", "sink"}, validateBlocks(t, "SIGN-IN.md"))
+}
+
+func TestSchemaRegistries_EveryBlockIsAValidConfiguration(t *testing.T) {
+	require.Equal(t, []string{"registry"}, validateBlocks(t, "SCHEMA-REGISTRIES.md"))
+}
+
+// validateBlocks validates each block of TOML on a page, and returns the sections that they are
+// about.
+func validateBlocks(t *testing.T, name string) []string {
+	t.Helper()
 	t.Setenv("PGPASSWORD", "")
-	page, err := os.ReadFile("../../docs/SIGN-IN.md")
+	page, err := os.ReadFile("../../docs/" + name)
 	require.NoError(t, err)
 	ca, err := os.ReadFile("testdata/ca.pem")
 	require.NoError(t, err)
@@ -23,7 +36,7 @@ func TestSignIn_EveryBlockIsAValidConfiguration(t *testing.T) {
 	blocks := tomlBlock.FindAllStringSubmatch(string(page), -1)
 	require.Len(t, blocks, strings.Count(string(page), "```toml"))
 	require.NotEmpty(t, blocks)
-	sections := map[string]int{}
+	sections := map[string]bool{}
 	for _, block := range blocks {
 		text := strings.ReplaceAll(block[1], "/etc/postrider", dir)
 		for _, name := range regexp.MustCompile(dir+`/[a-z-]+\.pem`).FindAllString(text, -1) {
@@ -33,12 +46,15 @@ func TestSignIn_EveryBlockIsAValidConfiguration(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		l, err := Load(Source{Path: path})
 		require.NoError(t, err, text)
-		section := "sink"
-		if strings.Contains(text, "[postgres]") {
-			section = "postgres"
+		about := []string{"sink"}
+		switch {
+		case strings.Contains(text, "[postgres]"):
+			about = []string{"postgres"}
+		case strings.Contains(text, "[registry]"):
+			about = []string{"registry", "format", "router"}
 		}
-		sections[section]++
-		require.NoError(t, l.Validate(section), text)
+		sections[about[0]] = true
+		require.NoError(t, l.Validate(about...), text)
 	}
-	require.Len(t, sections, 2)
+	return slices.Sorted(maps.Keys(sections))
 }

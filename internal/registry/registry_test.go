@@ -1,0 +1,439 @@
+package registry
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hamba/avro/v2"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/sr"
+	"github.com/twmb/franz-go/pkg/sr/srfake"
+
+	"github.com/postrider/postrider/internal/credentials"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/router/connect"
+	"github.com/postrider/postrider/test/parts"
+)
+
+func TestMain(m *testing.M) { parts.Main(m) }
+
+// fake is franz-go's registry, which answers like Confluent's, with requests counted.
+type fake struct {
+	*srfake.Registry
+	requests atomic.Int64
+}
+
+func newFake(t *testing.T, opts ...srfake.Option) *fake {
+	t.Helper()
+	f := &fake{Registry: srfake.New(opts...)}
+	t.Cleanup(f.Close)
+	f.answer(nil)
+	return f
+}
+
+// answer has requests answered by a function; nil: by the registry.
+func (f *fake) answer(answer http.HandlerFunc) {
+	f.ClearInterceptors()
+	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		f.requests.Add(1)
+		if answer == nil {
+			return false
+		}
+		answer(w, r)
+		return true
+	})
+}
+
+// refuse answers each request with an error of the registry's API.
+func (f *fake) refuse(status, code int, text string) {
+	f.answer(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, `{"error_code":%d,"message":%q}`, code, text)
+	})
+}
+
+func at(urls ...string) Config {
+	cfg := DefaultConfig()
+	cfg.URLs = urls
+	cfg.Timeout = 30 * time.Second
+	return cfg
+}
+
+func avroFormat() router.Format {
+	f := router.DefaultFormat()
+	f.Key, f.Value = "avro", "avro"
+	return f
+}
+
+func opened(t *testing.T, cfg Config, f router.Format) (router.Registries, *Client) {
+	t.Helper()
+	require.NoError(t, cfg.Validate())
+	r, err := Open(cfg, f)
+	require.NoError(t, err)
+	client, err := New(cfg)
+	require.NoError(t, err)
+	return r, client
+}
+
+func record(name string, fields ...*connect.Field) *connect.Schema {
+	return &connect.Schema{Kind: connect.KindStruct, Name: name, Fields: fields}
+}
+
+var orderSchema = record("shop.Order", &connect.Field{Name: "id",
+	Schema: &connect.Schema{Kind: connect.KindInt64}}, &connect.Field{Name: "note",
+	Schema: &connect.Schema{Kind: connect.KindString, Optional: true}})
+
+func order(id int64, note any) *connect.Structure {
+	return &connect.Structure{Schema: orderSchema, Values: []any{id, note}}
+}
+
+// decode reads framed bytes with the schema that the registry has under their id.
+func decode(t *testing.T, f *fake, b []byte) (id int, text string, v any) {
+	t.Helper()
+	require.Equal(t, byte(0), b[0])
+	id = int(binary.BigEndian.Uint32(b[1:]))
+	api, err := sr.NewClient(sr.URLs(f.URL()))
+	require.NoError(t, err)
+	has, err := api.SchemaByID(t.Context(), id)
+	require.NoError(t, err)
+	parsed, err := avro.ParseWithCache(has.Schema, "", &avro.SchemaCache{})
+	require.NoError(t, err)
+	require.NoError(t, avro.Unmarshal(parsed, b[5:], &v))
+	return id, has.Schema, v
+}
+
+func TestWriter_FramesValuesThatTheRegistryDecodes(t *testing.T) {
+	f := newFake(t)
+	r, _ := opened(t, at(f.URL()), avroFormat())
+	b, err := r.Value.Append(nil, "orders", orderSchema, order(7, connect.Text("fragile")))
+	require.NoError(t, err)
+	id, _, v := decode(t, f, b)
+	require.Equal(t, map[string]any{"id": int64(7), "note": map[string]any{"string": "fragile"}}, unwrap(v))
+	require.True(t, f.SubjectExists("orders-value"))
+
+	key, err := r.Key.Append(nil, "orders", connect.RequiredString, connect.Text("42"))
+	require.NoError(t, err)
+	_, _, v = decode(t, f, key)
+	require.Equal(t, "42", v)
+	require.True(t, f.SubjectExists("orders-key"))
+
+	null, err := r.Value.Append(nil, "orders", orderSchema, nil)
+	require.NoError(t, err)
+	require.Nil(t, null, "a tombstone")
+
+	// The same schema needs no request; a copy of it, as expanded JSON has in each row, neither.
+	before := f.requests.Load()
+	copied := *orderSchema
+	again, err := r.Value.Append(nil, "orders", &copied, order(8, nil))
+	require.NoError(t, err)
+	require.Equal(t, uint32(id), binary.BigEndian.Uint32(again[1:])) //nolint:gosec // small
+	require.Equal(t, before, f.requests.Load())
+}
+
+func unwrap(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	if note, ok := m["note"].(string); ok {
+		m["note"] = map[string]any{"string": note}
+	}
+	return m
+}
+
+func TestWriter_NamesSubjectsAsConfluentsStrategies(t *testing.T) {
+	for strategy, want := range map[string]string{"topic": "orders-value", "record": "shop.Order",
+		"topic_record": "orders-shop.Order"} {
+		f := newFake(t)
+		format := avroFormat()
+		format.ValueStrategy = strategy
+		r, _ := opened(t, at(f.URL()), format)
+		_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+		require.NoError(t, err)
+		require.True(t, f.SubjectExists(want), want)
+		if strategy != "topic" {
+			_, err = r.Value.Append(nil, "orders", connect.RequiredString, connect.Text("x"))
+			requireRow(t, err, "its schema is no record")
+		}
+	}
+}
+
+// requireRow checks that an error concerns the row, and its policy.
+func requireRow(t *testing.T, err error, text string) {
+	t.Helper()
+	var row *connect.ValueError
+	require.ErrorAs(t, err, &row)
+	require.ErrorContains(t, err, text)
+	require.NotErrorIs(t, err, connect.ErrRegistry)
+}
+
+func TestClient_GoesOnWithKnownSchemasWhileTheRegistryIsAway(t *testing.T) {
+	f := newFake(t)
+	r, _ := opened(t, at(f.URL()), avroFormat())
+	known, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+	for name, answer := range map[string]http.HandlerFunc{
+		"down": func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			_ = conn.Close()
+		},
+		"500":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"429":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) },
+		"a page":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>canary")) },
+		"404":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) },
+		"nothing": func(http.ResponseWriter, *http.Request) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.answer(answer)
+			again, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+			require.NoError(t, err)
+			require.Equal(t, known, again)
+			_, err = r.Value.Append(nil, "invoices", orderSchema, order(1, nil))
+			t.Log(err)
+			require.ErrorIs(t, err, connect.ErrRegistry)
+			require.ErrorContains(t, err, "check registry.urls")
+			var row *connect.ValueError
+			require.NotErrorAs(t, err, &row, "it says nothing about the row")
+		})
+	}
+	f.answer(nil)
+	_, err = r.Value.Append(nil, "invoices", orderSchema, order(1, nil))
+	require.NoError(t, err, "it is back")
+
+	cfg := at(f.URL())
+	cfg.OnUnavailable = Halt
+	r, _ = opened(t, cfg, avroFormat())
+	f.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	_, err = r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.ErrorIs(t, err, connect.ErrRegistryHalt)
+
+	hung := make(chan struct{})
+	defer close(hung)
+	f.answer(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-hung:
+		case <-r.Context().Done():
+		}
+	})
+	cfg.Timeout = 100 * time.Millisecond
+	r, _ = opened(t, cfg, avroFormat())
+	_, err = r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.ErrorIs(t, err, connect.ErrRegistryHalt)
+}
+
+func TestClient_TriesTheNextURL(t *testing.T) {
+	f := newFake(t)
+	r, _ := opened(t, at("http://"+parts.Nobody(t), f.URL()), avroFormat())
+	_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+}
+
+// What the registry decides about a schema is about the row; a login or a registry that is read
+// only is not.
+func TestClient_DistinguishesTheRowFromTheRegistry(t *testing.T) {
+	f := newFake(t)
+	append1 := func() error {
+		r, _ := opened(t, at(f.URL()), avroFormat())
+		_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+		t.Log(err)
+		return err
+	}
+	f.refuse(409, 409, "Schema being registered is incompatible")
+	requireRow(t, append1(), "does not fit the versions of subject orders-value: Schema being registered "+
+		"is incompatible (409)")
+	f.refuse(422, 42201, "Invalid schema")
+	requireRow(t, append1(), "the registry refuses its schema for subject orders-value")
+	f.refuse(422, 42205, "Subject orders-value is in read-only mode")
+	require.ErrorIs(t, append1(), connect.ErrRegistry)
+	f.refuse(401, 40101, "Unauthorized")
+	require.ErrorIs(t, append1(), connect.ErrRegistryLogin)
+	f.refuse(403, 40301, "User is denied operation Write on Subject: orders-value")
+	require.ErrorIs(t, append1(), connect.ErrRegistryLogin)
+	require.ErrorContains(t, append1(), "denied operation Write")
+}
+
+func TestClient_RegistersNothingThatItMayNot(t *testing.T) {
+	f := newFake(t)
+	format := avroFormat()
+	format.ValueAutoRegister = false
+	r, _ := opened(t, at(f.URL()), format)
+	_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	requireRow(t, err, "the registry does not have its schema under subject orders-value")
+	require.False(t, f.SubjectExists("orders-value"))
+
+	registering, _ := opened(t, at(f.URL()), avroFormat())
+	want, err := registering.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+	got, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err, "it is there now")
+	require.Equal(t, want, got)
+}
+
+func TestClient_RefusesAnotherSchemaUnderAKnownID(t *testing.T) {
+	f := newFake(t)
+	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/schemas/ids/") {
+			return false
+		}
+		_, _ = w.Write([]byte(`{"schema":"{\"type\":\"record\",\"name\":\"Other\",\"fields\":[]}"}`))
+		return true
+	})
+	r, _ := opened(t, at(f.URL()), avroFormat())
+	_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	t.Log(err)
+	require.ErrorIs(t, err, connect.ErrRegistryHalt)
+	require.ErrorContains(t, err, `"name":"Other"`)
+	require.ErrorContains(t, err, "shop")
+}
+
+// A preview leaves nothing in the registry, and says before the first row what would be refused.
+func TestPreview_RegistersNothingAndFindsWhatDoesNotFit(t *testing.T) {
+	f := newFake(t)
+	r, err := Preview(at(f.URL()), avroFormat())
+	require.NoError(t, err)
+	b, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+	require.Equal(t, []byte{0, 0, 0, 0, 0}, b[:5], "it would be the first version")
+	require.False(t, f.SubjectExists("orders-value"))
+
+	registering, _ := opened(t, at(f.URL()), avroFormat())
+	want, err := registering.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+	r, err = Preview(at(f.URL()), avroFormat())
+	require.NoError(t, err)
+	got, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+	require.Equal(t, want, got, "it is registered")
+
+	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool { // the fake has no rules of compatibility
+		if !strings.HasPrefix(r.URL.Path, "/compatibility/") {
+			return false
+		}
+		_, _ = w.Write([]byte(`{"is_compatible":false,"messages":["reader field note missing"]}`))
+		return true
+	})
+	other := record("shop.Order", &connect.Field{Name: "other", Schema: connect.RequiredString})
+	_, err = r.Value.Append(nil, "orders", other, &connect.Structure{Schema: other, Values: []any{connect.Text("x")}})
+	requireRow(t, err, "does not fit the versions of subject orders-value: the schema is not compatible "+
+		"with the latest version: reader field note missing")
+}
+
+func TestWriter_PassesOnWhatIsFramedAlready(t *testing.T) {
+	f := newFake(t)
+	id, _, err := f.RegisterSchema("orders-value", sr.Schema{Schema: `"string"`})
+	require.NoError(t, err)
+	other, _, err := f.RegisterSchema("invoices-value", sr.Schema{Schema: `"long"`})
+	require.NoError(t, err)
+	format := avroFormat()
+	format.Value = "framed"
+	r, _ := opened(t, at(f.URL()), format)
+	framed := func(id int) connect.Buffer {
+		return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(id)), "\x02x"...) //nolint:gosec // small
+	}
+	bytesSchema := &connect.Schema{Kind: connect.KindBytes}
+	got, err := r.Value.Append(nil, "orders", bytesSchema, framed(id))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(framed(id), got))
+
+	before := f.requests.Load()
+	_, err = r.Value.Append(nil, "orders", bytesSchema, framed(id))
+	require.NoError(t, err)
+	require.Equal(t, before, f.requests.Load(), "the id is known")
+
+	for text, v := range map[string]any{
+		"is none of subject orders-value": framed(other),
+		"id 9999 is none of":              framed(9999),
+		"do not begin with a schema id":   connect.Buffer("{}"),
+		"format framed takes bytes":       connect.Text("{}"),
+	} {
+		_, err = r.Value.Append(nil, "orders", bytesSchema, v)
+		requireRow(t, err, text)
+	}
+}
+
+func TestClient_LogsIn(t *testing.T) {
+	f := newFake(t, srfake.WithAuth("Basic cG9zdHJpZGVyOnMzY3JldC1jYW5hcnk="))
+	cfg := at(f.URL())
+	cfg.Username, cfg.Password = "postrider", secret.Of("s3cret-canary")
+	_, client := opened(t, cfg, avroFormat())
+	require.NoError(t, client.Ping(t.Context()))
+	cfg.Password = secret.Of("wr0ng-canary")
+	_, client = opened(t, cfg, avroFormat())
+	err := client.Ping(t.Context())
+	require.ErrorIs(t, err, connect.ErrRegistryLogin)
+	require.NotContains(t, err.Error(), "canary")
+
+	o := parts.NewOIDC(t, time.Hour)
+	var header, extra string
+	bearer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header, extra = r.Header.Get("Authorization"), r.Header.Get("target-sr-cluster")
+		_, _ = w.Write([]byte(`{"compatibilityLevel":"BACKWARD"}`))
+	}))
+	t.Cleanup(bearer.Close)
+	cfg = at(bearer.URL)
+	cfg.Headers = []string{"target-sr-cluster=lsrc-1"}
+	cfg.OAuth = credentials.OIDC{TokenURL: o.TokenURL(), ClientID: parts.OIDCClient,
+		ClientSecret: secret.Of(parts.OIDCSecret)}
+	_, client = opened(t, cfg, avroFormat())
+	require.NoError(t, client.Ping(t.Context()))
+	require.True(t, strings.HasPrefix(header, "Bearer ey"))
+	require.Equal(t, "lsrc-1", extra)
+	o.Refuse(http.StatusUnauthorized, "invalid_client", "")
+	_, client = opened(t, cfg, avroFormat())
+	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistryLogin)
+}
+
+func TestClient_VerifiesTheRegistrysCertificate(t *testing.T) {
+	a := parts.NewAuthority(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"compatibilityLevel":"BACKWARD"}`))
+	}))
+	server.TLS = a.Server(x509.Certificate{})
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	cfg := at(server.URL)
+	cfg.TLS.CAFile = a.CAFile()
+	_, client := opened(t, cfg, avroFormat())
+	require.NoError(t, client.Ping(t.Context()))
+	cfg.TLS.CAFile = parts.NewAuthority(t).CAFile()
+	_, client = opened(t, cfg, avroFormat())
+	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistry)
+}
+
+func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
+	for key, spoil := range map[string]func(*Config){
+		"urls":           func(c *Config) { c.URLs = []string{"registry:8081"} },
+		"username":       func(c *Config) { c.Username = "u" },
+		"headers":        func(c *Config) { c.Headers = []string{"Authorization=Bearer canary"} },
+		"timeout":        func(c *Config) { c.Timeout = 0 },
+		"on_unavailable": func(c *Config) { c.OnUnavailable = "skip" },
+		"tls.cert_file":  func(c *Config) { c.TLS.KeyFile = "key.pem" },
+		"oauth.client_id": func(c *Config) {
+			c.OAuth = credentials.OIDC{TokenURL: "https://l.example/t", ClientSecret: secret.Of("canary")}
+		},
+		"oauth": func(c *Config) {
+			c.Username, c.Password = "u", secret.Of("canary")
+			c.OAuth = credentials.OIDC{TokenFile: "token"}
+		},
+	} {
+		t.Run(key, func(t *testing.T) {
+			cfg := at("https://registry.example.com")
+			require.NoError(t, cfg.Validate())
+			spoil(&cfg)
+			require.ErrorContains(t, cfg.Validate(), "registry."+key+":")
+			require.NotContains(t, cfg.Validate().Error(), "canary")
+		})
+	}
+	cfg := at("http://registry.example.com")
+	cfg.Username, cfg.Password = "u", secret.Of("p")
+	require.ErrorContains(t, cfg.Validate(), "in the clear")
+}

@@ -1,0 +1,190 @@
+package registry
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+
+	"github.com/hamba/avro/v2"
+	"github.com/twmb/franz-go/pkg/sr"
+
+	"github.com/postrider/postrider/router"
+	avroconverter "github.com/postrider/postrider/router/avro"
+	"github.com/postrider/postrider/router/connect"
+)
+
+// Writer writes keys, or values, in one of connect.RegistryFormats. It may be used from any
+// goroutine.
+type Writer struct {
+	client *Client
+	side   string // key or value
+	format string
+	names  string // the subject name strategy
+	usage  Usage
+	avro   *avroconverter.Converter
+
+	mu     sync.Mutex // guards what follows
+	recent map[string][]*prepared
+}
+
+// prepared is a schema with its id.
+type prepared struct {
+	source *connect.Schema
+	schema *avroconverter.Schema
+	id     int
+}
+
+const (
+	// recentSchemas is how many shapes of values of one topic are found without their text.
+	recentSchemas = 16
+	// recentTopics bounds how many topics have some: names of topics come from rows.
+	recentTopics = 1024
+)
+
+// Open makes what a format needs of a schema registry; nothing for one that needs none. It does
+// not connect. What the registry answers is kept as long as the result is used.
+func Open(cfg Config, f router.Format) (router.Registries, error) { return open(cfg, f, false) }
+
+// Preview is Open for what publishes nothing, and so leaves nothing in the registry: a schema that
+// would be registered has the id zero.
+func Preview(cfg Config, f router.Format) (router.Registries, error) { return open(cfg, f, true) }
+
+func open(cfg Config, f router.Format, preview bool) (r router.Registries, err error) {
+	key, value := f.Registered()
+	if !key && !value {
+		return r, nil
+	}
+	client, err := New(cfg)
+	if err != nil {
+		return r, err
+	}
+	if key {
+		r.Key = &Writer{client: client, side: "key", format: f.Key, names: f.KeyStrategy,
+			usage:  Usage{f.KeyAutoRegister, f.KeyNormalize, preview},
+			recent: map[string][]*prepared{},
+			avro: avroconverter.New(avroconverter.Options{Enhanced: f.KeyEnhanced,
+				MetaData: f.KeyMetaData, Scrub: f.KeyScrub})}
+	}
+	if value {
+		r.Value = &Writer{client: client, side: "value", format: f.Value, names: f.ValueStrategy,
+			usage:  Usage{f.ValueAutoRegister, f.ValueNormalize, preview},
+			recent: map[string][]*prepared{},
+			avro: avroconverter.New(avroconverter.Options{Enhanced: f.ValueEnhanced,
+				MetaData: f.ValueMetaData, Scrub: f.ValueScrub})}
+	}
+	return r, nil
+}
+
+// magic is the first byte of Confluent's framing; four with the id follow.
+const magic = 0
+
+const headerLength = 5
+
+// Append implements connect.Registered.
+func (w *Writer) Append(dst []byte, topic string, s *connect.Schema, v any) ([]byte, error) {
+	if v == nil {
+		return nil, nil // a tombstone, as Confluent's serializers write it
+	}
+	if w.format == "framed" {
+		return w.framed(dst, topic, v)
+	}
+	p, err := w.prepare(topic, s)
+	if err != nil {
+		return nil, err
+	}
+	dst = append(dst, magic)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(p.id)) //nolint:gosec // checked by prepare
+	return p.schema.Append(dst, v)
+}
+
+// prepare finds the id of a schema. Each row with expanded JSON has a schema of its own: those of
+// the last rows are compared before a text is made.
+func (w *Writer) prepare(topic string, s *connect.Schema) (*prepared, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.recent[topic]
+	if i := slices.IndexFunc(known, func(p *prepared) bool { return p.source.Equal(s) }); i >= 0 {
+		p := known[i]
+		copy(known[1:i+1], known[:i])
+		known[0] = p
+		return p, nil
+	}
+	schema, err := w.avro.Schema(s)
+	if err != nil {
+		return nil, err
+	}
+	subject, err := w.subject(topic, schema.Record())
+	if err != nil {
+		return nil, err
+	}
+	id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: sr.TypeAvro}, w.usage)
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{s, schema, id}
+	if len(known) == 0 && len(w.recent) == recentTopics {
+		clear(w.recent)
+	}
+	w.recent[topic] = slices.Insert(known[:min(len(known), recentSchemas-1)], 0, p)
+	return p, nil
+}
+
+// subject is the name under which a schema is registered, by Confluent's strategies.
+func (w *Writer) subject(topic, record string) (string, error) {
+	if w.names == "topic" || w.names == "" {
+		return topic + "-" + w.side, nil
+	}
+	if record == "" {
+		return "", connect.Unwritable("set format."+w.side+".subject.name.strategy to \"topic\"",
+			"its schema is no record, which would name the subject")
+	}
+	if w.names == "record" {
+		return record, nil
+	}
+	return topic + "-" + record, nil
+}
+
+// framed passes on bytes that the application has framed, after a look at the id.
+func (w *Writer) framed(dst []byte, topic string, v any) ([]byte, error) {
+	var b []byte
+	switch v := v.(type) {
+	case connect.Buffer:
+		b = v
+	case connect.ByteArray:
+		b = v
+	default:
+		return nil, connect.Unwritable("make the column bytea, or choose another format",
+			"format framed takes bytes")
+	}
+	if len(b) < headerLength || b[0] != magic {
+		return nil, connect.Unwritable("have the application write what a serializer for the registry "+
+			"returns", "the bytes do not begin with a schema id")
+	}
+	id := int(binary.BigEndian.Uint32(b[1:]))
+	if w.names != "topic" && w.names != "" {
+		return append(dst, b...), nil // the record is not known
+	}
+	subject := topic + "-" + w.side
+	switch ours, err := w.client.Belongs(id, subject); {
+	case err != nil:
+		return nil, err
+	case !ours:
+		return nil, connect.Unwritable("have the application register its schema under that subject",
+			"its schema id %d is none of subject %s", id, subject)
+	}
+	return append(dst, b...), nil
+}
+
+// sameSchema compares schemas by what a reader needs of them: names, types, defaults and logical
+// types; a registry may write them in another order.
+func sameSchema(a, b sr.Schema) bool {
+	if a.Schema == b.Schema {
+		return a.Type == b.Type
+	}
+	ours, err := avro.ParseWithCache(a.Schema, "", &avro.SchemaCache{})
+	if err != nil {
+		return false
+	}
+	theirs, err := avro.ParseWithCache(b.Schema, "", &avro.SchemaCache{})
+	return err == nil && ours.Fingerprint() == theirs.Fingerprint()
+}
