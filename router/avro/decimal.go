@@ -1,37 +1,43 @@
 package avro
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/big"
 	"strconv"
 	"strings"
 
-	hamba "github.com/hamba/avro/v2"
-
 	"github.com/postrider/postrider/router/connect"
 )
 
-// decimal is a number with the scale of the schema. Digits that it has no place for are an error.
-func (f *fitter) decimal(a hamba.Schema, t *hamba.DecimalLogicalSchema, v any) (connect.Decimal,
-	error) {
+// decimal is the number behind a decimal of the schema's scale; in a fixed, the sign fills the
+// rest. Digits that the schema has no place for are an error.
+func (f *fitter) decimal(n *node, v any) ([]byte, error) {
 	d, ok := decimalOf(v)
 	if !ok {
-		return d, unfit(a, v)
+		return nil, unfit(n, v)
 	}
-	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(t.Scale()-d.Scale,
-		d.Scale-t.Scale()))), nil)
+	shift := n.scale - d.Scale
+	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(shift, -shift))), nil)
 	scaled, rest := new(big.Int), new(big.Int)
-	if d.Scale <= t.Scale() {
+	if shift >= 0 {
 		scaled.Mul(d.Unscaled, power)
 	} else {
 		scaled.QuoRem(d.Unscaled, power, rest)
 	}
-	digits := len(new(big.Int).Abs(scaled).String())
-	if rest.Sign() != 0 || digits > t.Precision() {
-		return d, connect.Unwritable("", "a decimal that does not fit in %d digits with %d of them "+
-			"behind the point", t.Precision(), t.Scale())
+	if rest.Sign() != 0 || len(new(big.Int).Abs(scaled).String()) > n.precision {
+		return nil, connect.Unwritable("", "a decimal that does not fit in %d digits with %d of them "+
+			"behind the point", n.precision, n.scale)
 	}
-	return connect.Decimal{Unscaled: scaled, Scale: t.Scale()}, nil
+	b := connect.Decimal{Unscaled: scaled, Scale: n.scale}.TwosComplement()
+	if n.kind == typeFixed && len(b) < n.size {
+		fill := byte(0)
+		if scaled.Sign() < 0 {
+			fill = 0xFF
+		}
+		b = append(bytes.Repeat([]byte{fill}, n.size-len(b)), b...)
+	}
+	return b, nil
 }
 
 func decimalOf(v any) (connect.Decimal, bool) {

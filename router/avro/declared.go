@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
-	"reflect"
 	"slices"
-
-	hamba "github.com/hamba/avro/v2"
+	"strconv"
+	"unicode/utf8"
 )
 
 // Declared is an Avro schema that was given, and not made of a Connect schema. It is immutable
@@ -19,43 +17,44 @@ type Declared struct {
 	// found and read, the others have no effect.
 	Options Options
 
-	schema  hamba.Schema
-	members map[*hamba.RecordSchema]*members
+	schema *node
 }
 
-// members are those of a record.
-type members struct {
-	places   map[string]int
-	defaults [][]byte // in their binary form; nil: none
-}
-
-// Parse reads a schema in JSON, which may use what the references define, in any order. Names are
-// checked as Avro's specification has them.
+// Parse reads a schema in JSON, which may use what the references define, in any order. It takes
+// the names that Java's Avro takes.
 func Parse(text string, references ...string) (*Declared, error) {
-	cache := &hamba.SchemaCache{}
-	if err := parseReferences(cache, references); err != nil {
+	p := &parser{named: map[string]*node{}}
+	if err := p.references(references); err != nil {
 		return nil, err
 	}
-	s, err := parse(cache, text)
+	n, err := p.read(text)
 	if err != nil {
 		return nil, fmt.Errorf("read the Avro schema: %w", err)
 	}
-	d := &Declared{schema: s, members: map[*hamba.RecordSchema]*members{}}
-	if err := d.collect(s); err != nil {
-		return nil, fmt.Errorf("read the Avro schema: %w", err)
-	}
-	return d, nil
+	return &Declared{schema: n}, nil
 }
 
-// parseReferences reads those that need no other first, and so on.
-func parseReferences(cache *hamba.SchemaCache, texts []string) error {
+// Record is the full name of the record at the top; empty where the top is no record.
+func (d *Declared) Record() string {
+	if d.schema.kind != typeRecord {
+		return ""
+	}
+	return d.schema.name
+}
+
+// references reads those that need no other first, and so on.
+func (p *parser) references(texts []string) error {
 	for pending := texts; len(pending) > 0; {
 		var left []string
 		var last error
 		for _, text := range pending {
-			if _, err := parse(cache, text); err != nil {
+			// what a reference defines before it fails would be defined twice at the next try
+			try := &parser{named: maps.Clone(p.named)}
+			if _, err := try.read(text); err != nil {
 				left, last = append(left, text), err
+				continue
 			}
+			p.named = try.named
 		}
 		if len(left) == len(pending) {
 			return fmt.Errorf("read a reference of the Avro schema: %w", last)
@@ -65,129 +64,126 @@ func parseReferences(cache *hamba.SchemaCache, texts []string) error {
 	return nil
 }
 
-func parse(cache *hamba.SchemaCache, text string) (hamba.Schema, error) {
-	if !json.Valid([]byte(text)) {
-		return nil, errors.New("it is no JSON")
+// appendParsedDefault writes a default in JSON. That of a union is of any of its types, as in Avro
+// 1.12; before, it had to be of the first one.
+func appendParsedDefault(dst []byte, n *node, v any) (_ []byte, err error) {
+	switch n.kind {
+	case typeUnion:
+		for i, t := range n.types {
+			if out, err := appendParsedDefault(appendLong(dst, int64(i)), t, v); err == nil {
+				return out, nil
+			}
+		}
+	case typeNull:
+		if v == nil {
+			return dst, nil
+		}
+	case typeBoolean:
+		if b, ok := v.(bool); ok {
+			return appendBool(dst, b), nil
+		}
+	case typeInt, typeLong:
+		number, _ := v.(json.Number)
+		bits := 64
+		if n.kind == typeInt {
+			bits = 32
+		}
+		if i, err := strconv.ParseInt(string(number), 10, bits); err == nil {
+			return appendLong(dst, i), nil
+		}
+	case typeFloat, typeDouble:
+		if f, ok := parsedFloat(n, v); ok {
+			if n.kind == typeFloat {
+				return appendFloat(dst, float32(f)), nil
+			}
+			return appendDouble(dst, f), nil
+		}
+	case typeString:
+		if s, ok := v.(string); ok {
+			return appendText(dst, []byte(s)), nil
+		}
+	case typeEnum:
+		if s, ok := v.(string); ok && slices.Contains(n.symbols, s) {
+			return appendLong(dst, int64(slices.Index(n.symbols, s))), nil
+		}
+	case typeBytes, typeFixed:
+		b, ok := latin1(v)
+		switch {
+		case ok && n.kind == typeBytes:
+			return appendBytes(dst, b), nil
+		case ok && len(b) == n.size:
+			return append(dst, b...), nil
+		}
+	case typeArray:
+		if items, ok := v.([]any); ok {
+			return appendBlock(dst, items, func(dst []byte, _ int, item any) ([]byte, error) {
+				return appendParsedDefault(dst, n.items, item)
+			})
+		}
+	case typeMap:
+		if entries, ok := v.(object); ok {
+			keys := slices.Sorted(maps.Keys(entries))
+			return appendBlock(dst, keys, func(dst []byte, _ int, key string) ([]byte, error) {
+				return appendParsedDefault(appendText(dst, []byte(key)), n.items, entries[key])
+			})
+		}
+	case typeRecord:
+		if members, ok := v.(object); ok {
+			return appendRecordDefault(dst, n, members)
+		}
 	}
-	return hamba.ParseWithCache(text, "", cache)
+	return dst, errors.New("it is no value of " + n.describe())
 }
 
-// collect finds the records and writes their defaults.
-func (d *Declared) collect(s hamba.Schema) error {
-	switch s := s.(type) {
-	case *hamba.RefSchema:
-		return d.collect(s.Schema())
-	case *hamba.ArraySchema:
-		return d.collect(s.Items())
-	case *hamba.MapSchema:
-		return d.collect(s.Values())
-	case *hamba.UnionSchema:
-		for _, t := range s.Types() {
-			if err := d.collect(t); err != nil {
-				return err
+func appendRecordDefault(dst []byte, n *node, members object) (_ []byte, err error) {
+	for _, f := range n.fields {
+		v, given := members[f.name]
+		switch {
+		case given:
+			if dst, err = appendParsedDefault(dst, f.schema, v); err != nil {
+				return dst, fmt.Errorf("member %s: %w", f.name, err)
 			}
+		case f.def != nil:
+			dst = append(dst, f.def...)
+		default:
+			return dst, fmt.Errorf("member %s is missing", f.name)
 		}
-	case *hamba.RecordSchema:
-		return d.collectMembers(s)
 	}
-	return nil
+	return dst, nil
 }
 
-func (d *Declared) collectMembers(s *hamba.RecordSchema) error {
-	if d.members[s] != nil {
-		return nil
-	}
-	m := &members{map[string]int{}, make([][]byte, len(s.Fields()))}
-	d.members[s] = m
-	for i, f := range s.Fields() {
-		m.places[f.Name()] = i
-		if err := d.collect(f.Type()); err != nil {
-			return err
-		}
-		if !f.HasDefault() {
-			continue
-		}
-		var err error
-		if m.defaults[i], err = appendDeclaredDefault([]byte{}, f.Type(), f.Default()); err != nil {
-			return fmt.Errorf("default of member %s of %s: %w", f.Name(), s.FullName(), err)
-		}
-	}
-	return nil
-}
-
-// appendDeclaredDefault writes a default in the form in which hamba holds it. That of a union is
-// of its first type.
-func appendDeclaredDefault(dst []byte, s hamba.Schema, v any) (_ []byte, err error) {
-	switch s := s.(type) {
-	case *hamba.RefSchema:
-		return appendDeclaredDefault(dst, s.Schema(), v)
-	case *hamba.NullSchema:
-		return dst, nil
-	case *hamba.UnionSchema:
-		return appendDeclaredDefault(appendLong(dst, 0), s.Types()[0], v)
-	case *hamba.EnumSchema:
-		return appendLong(dst, int64(slices.Index(s.Symbols(), v.(string)))), nil
-	case *hamba.FixedSchema:
-		b := make([]byte, s.Size())
-		reflect.Copy(reflect.ValueOf(b), reflect.ValueOf(v)) // an array of bytes
-		return append(dst, b...), nil
-	case *hamba.ArraySchema:
-		items := v.([]any)
-		if len(items) > 0 {
-			dst = appendLong(dst, int64(len(items)))
-		}
-		for _, item := range items {
-			if dst, err = appendDeclaredDefault(dst, s.Items(), item); err != nil {
-				return dst, err
-			}
-		}
-		return append(dst, 0), nil
-	case *hamba.MapSchema:
-		entries := v.(map[string]any)
-		if len(entries) > 0 {
-			dst = appendLong(dst, int64(len(entries)))
-		}
-		for _, key := range slices.Sorted(maps.Keys(entries)) {
-			dst = appendText(dst, []byte(key))
-			dst, err = appendDeclaredDefault(dst, s.Values(), entries[key])
-			if err != nil {
-				return dst, err
-			}
-		}
-		return append(dst, 0), nil
-	case *hamba.RecordSchema:
-		for _, f := range s.Fields() {
-			dst, err = appendDeclaredDefault(dst, f.Type(), v.(map[string]any)[f.Name()])
-			if err != nil {
-				return dst, err
-			}
-		}
-		return dst, nil
-	}
+// parsedFloat reads a number; JSON has texts for those that are not finite, which Java's Avro
+// writes.
+func parsedFloat(n *node, v any) (float64, bool) {
+	text := ""
 	switch v := v.(type) {
-	case bool:
-		return appendBool(dst, v), nil
-	case int:
-		if v < math.MinInt32 || v > math.MaxInt32 {
-			return dst, errors.New("out of the range of int")
-		}
-		return appendLong(dst, int64(v)), nil
-	case int64:
-		if v < -exactInteger || v > exactInteger {
-			return dst, errors.New("a long beyond 2^53, which is not read exactly")
-		}
-		return appendLong(dst, v), nil
-	case float32:
-		return appendFloat(dst, v), nil
-	case float64:
-		return appendDouble(dst, v), nil
+	case json.Number:
+		text = string(v)
 	case string:
-		return appendText(dst, []byte(v)), nil
-	case []byte:
-		return appendBytes(dst, v), nil
+		if !notFinite[v] {
+			return 0, false
+		}
+		text = v
 	}
-	return dst, fmt.Errorf("a value of type %T", v)
+	bits := 64
+	if n.kind == typeFloat {
+		bits = 32
+	}
+	f, err := strconv.ParseFloat(text, bits)
+	return f, err == nil
 }
 
-// exactInteger is the largest integer up to which a double has every one.
-const exactInteger = 1 << 53
+var notFinite = map[string]bool{"NaN": true, "Infinity": true, "-Infinity": true}
+
+// latin1 reads bytes, which are the characters 0 to 255 of a text.
+func latin1(v any) ([]byte, bool) {
+	text, ok := v.(string)
+	out := make([]byte, 0, utf8.RuneCountInString(text))
+	for _, c := range text {
+		if c > 0xFF {
+			return nil, false
+		}
+		out = append(out, byte(c))
+	}
+	return out, ok
+}

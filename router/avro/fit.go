@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	hamba "github.com/hamba/avro/v2"
-
 	"github.com/postrider/postrider/router/connect"
 )
 
@@ -53,103 +51,92 @@ type fitter struct {
 
 // top writes bytes as they are, as Schema.Append does.
 func (f *fitter) top(dst []byte, s *connect.Schema, v any) ([]byte, error) {
-	if p, ok := f.schema.(*hamba.PrimitiveSchema); ok && p.Type() == hamba.Bytes {
-		b, err := f.bytes(p, s, v)
+	if f.schema.kind == typeBytes {
+		b, err := f.bytes(f.schema, v)
 		return append(dst, b...), err
 	}
 	return f.value(dst, f.schema, s, v)
 }
 
 // value writes a value; s is its Connect schema, nil in a JSON document.
-func (f *fitter) value(dst []byte, a hamba.Schema, s *connect.Schema, v any) ([]byte, error) {
+func (f *fitter) value(dst []byte, n *node, s *connect.Schema, v any) ([]byte, error) {
 	if f.left--; f.left < 0 {
 		return dst, connect.Unwritable("", "the unions of the schema leave too many ways to write it")
 	}
-	switch a := a.(type) {
-	case *hamba.RefSchema:
-		return f.value(dst, a.Schema(), s, v)
-	case *hamba.UnionSchema:
-		return f.union(dst, a, s, v)
+	if v == nil && !n.takesNull() {
+		return dst, connect.Unwritable("", "null where the schema has %s", n.describe())
 	}
-	if v == nil {
-		if a.Type() == hamba.Null {
-			return dst, nil
-		}
-		return dst, connect.Unwritable("", "null where the schema has %s", describe(a))
-	}
-	switch a := a.(type) {
-	case *hamba.RecordSchema:
-		return f.record(dst, a, s, v)
-	case *hamba.ArraySchema:
-		if items, ok := v.([]any); ok {
-			return f.items(dst, a, s, items)
-		}
-	case *hamba.MapSchema:
-		if entries, ok := v.(connect.Map); ok {
-			return f.entries(dst, a, s, entries)
-		}
-	case *hamba.EnumSchema:
-		if text, ok := v.(connect.Text); ok {
-			i := slices.Index(a.Symbols(), string(text))
-			if i < 0 {
-				return dst, connect.Unwritable("", "a text that is no symbol of %s", describe(a))
-			}
-			return appendLong(dst, int64(i)), nil
-		}
-	case *hamba.FixedSchema:
-		b, err := f.bytes(a, s, v)
+	switch n.kind {
+	case typeUnion:
+		return f.union(dst, n, s, v)
+	case typeRecord:
+		return f.record(dst, n, s, v)
+	case typeInt, typeLong:
+		i, err := f.integer(n, s, v)
+		return appendLong(dst, i), err
+	case typeFloat:
+		x, err := f.float(n, v, 32)
+		return appendFloat(dst, float32(x)), err
+	case typeDouble:
+		x, err := f.float(n, v, 64)
+		return appendDouble(dst, x), err
+	case typeBytes:
+		b, err := f.bytes(n, v)
+		return appendBytes(dst, b), err
+	case typeFixed:
+		b, err := f.bytes(n, v)
 		return append(dst, b...), err
-	case *hamba.PrimitiveSchema:
-		return f.primitive(dst, a, s, v)
 	}
-	return dst, unfit(a, v)
+	switch v := v.(type) {
+	case nil:
+		return dst, nil
+	case bool:
+		if n.kind == typeBoolean {
+			return appendBool(dst, v), nil
+		}
+	case connect.Text:
+		if n.kind == typeString {
+			return appendText(dst, v), nil
+		}
+		if n.kind == typeEnum {
+			return appendSymbol(dst, n, v)
+		}
+	case []any:
+		if n.kind == typeArray {
+			return appendBlock(dst, v, func(dst []byte, i int, item any) ([]byte, error) {
+				dst, err := f.value(dst, n.items, itemsOf(s), item)
+				return dst, inside(strconv.Itoa(i), err)
+			})
+		}
+	case connect.Map:
+		if n.kind == typeMap {
+			return appendBlock(dst, v, func(dst []byte, _ int, e connect.Entry) ([]byte, error) {
+				dst, err := f.value(appendText(dst, e.Key), n.items, itemsOf(s), e.Value)
+				return dst, inside(string(e.Key), err)
+			})
+		}
+	}
+	return dst, unfit(n, v)
 }
 
-func (f *fitter) primitive(dst []byte, a *hamba.PrimitiveSchema, s *connect.Schema, v any) ([]byte,
-	error) {
-	switch a.Type() {
-	case hamba.Boolean:
-		if b, ok := v.(bool); ok {
-			return appendBool(dst, b), nil
-		}
-	case hamba.String:
-		if t, ok := v.(connect.Text); ok {
-			return appendText(dst, t), nil
-		}
-	case hamba.Int, hamba.Long:
-		n, err := f.integer(a, s, v)
-		return appendLong(dst, n), err
-	case hamba.Float:
-		n, err := f.float(a, v, 32)
-		return appendFloat(dst, float32(n)), err
-	case hamba.Double:
-		n, err := f.float(a, v, 64)
-		return appendDouble(dst, n), err
-	case hamba.Bytes:
-		b, err := f.bytes(a, s, v)
-		return appendBytes(dst, b), err
+func appendSymbol(dst []byte, n *node, v connect.Text) ([]byte, error) {
+	i := slices.Index(n.symbols, string(v))
+	if i < 0 {
+		return dst, connect.Unwritable("", "a text that is no symbol of %s", n.describe())
 	}
-	return dst, unfit(a, v)
+	return appendLong(dst, int64(i)), nil
 }
 
 // union writes a value as the first type that it fits; a struct as the record of its name, if
 // there is one.
-func (f *fitter) union(dst []byte, a *hamba.UnionSchema, s *connect.Schema, v any) ([]byte, error) {
-	if v == nil {
-		if i := slices.IndexFunc(a.Types(), isNull); i >= 0 {
-			return appendLong(dst, int64(i)), nil
-		}
-		return dst, connect.Unwritable("", "null where the schema has %s", describe(a))
-	}
-	if st, ok := v.(*connect.Structure); ok {
-		if t, i := a.Types().Get(st.Schema.Name); i >= 0 && isRecord(t) {
-			return f.value(appendLong(dst, int64(i)), t, s, v)
-		}
+func (f *fitter) union(dst []byte, n *node, s *connect.Schema, v any) ([]byte, error) {
+	if i := n.typeOf(v); i >= 0 {
+		return f.value(appendLong(dst, int64(i)), n.types[i], s, v)
 	}
 	var first error
 	types := 0
-	for i, t := range a.Types() {
-		if isNull(t) {
+	for i, t := range n.types {
+		if t.isNull() {
 			continue
 		}
 		out, err := f.value(appendLong(dst, int64(i)), t, s, v)
@@ -163,46 +150,27 @@ func (f *fitter) union(dst []byte, a *hamba.UnionSchema, s *connect.Schema, v an
 			first = err
 		}
 	}
-	if types > 1 {
-		first = around(first, "no type of %s fits: the first one has ", describe(a))
+	switch types {
+	case 0:
+		return dst, unfit(n, v)
+	case 1:
+		return dst, first
 	}
-	return dst, first
+	return dst, around(first, "no type of %s fits: the first one has ", n.describe())
 }
 
-func isNull(a hamba.Schema) bool { return a.Type() == hamba.Null }
-
-func isRecord(a hamba.Schema) bool {
-	if r, ok := a.(*hamba.RefSchema); ok {
-		a = r.Schema()
+// typeOf is the place of the one type of a union that can be the value's: null, or the record of a
+// struct's name; -1: each is tried.
+func (n *node) typeOf(v any) int {
+	switch v := v.(type) {
+	case nil:
+		return slices.IndexFunc(n.types, (*node).isNull)
+	case *connect.Structure:
+		return slices.IndexFunc(n.types, func(t *node) bool {
+			return t.kind == typeRecord && t.name == v.Schema.Name
+		})
 	}
-	return a.Type() == hamba.Record
-}
-
-func (f *fitter) items(dst []byte, a *hamba.ArraySchema, s *connect.Schema, v []any) (_ []byte,
-	err error) {
-	if len(v) > 0 {
-		dst = appendLong(dst, int64(len(v)))
-		for i, item := range v {
-			if dst, err = f.value(dst, a.Items(), itemsOf(s), item); err != nil {
-				return dst, inside(strconv.Itoa(i), err)
-			}
-		}
-	}
-	return append(dst, 0), nil
-}
-
-func (f *fitter) entries(dst []byte, a *hamba.MapSchema, s *connect.Schema, v connect.Map) (_ []byte,
-	err error) {
-	if len(v) > 0 {
-		dst = appendLong(dst, int64(len(v)))
-		for _, e := range v {
-			dst = appendText(dst, e.Key)
-			if dst, err = f.value(dst, a.Values(), itemsOf(s), e.Value); err != nil {
-				return dst, inside(string(e.Key), err)
-			}
-		}
-	}
-	return append(dst, 0), nil
+	return -1
 }
 
 func itemsOf(s *connect.Schema) *connect.Schema {
@@ -219,93 +187,66 @@ type given struct {
 	value   any
 }
 
-func (f *fitter) record(dst []byte, a *hamba.RecordSchema, s *connect.Schema, v any) (_ []byte,
-	err error) {
-	m := f.members[a]
-	values := make([]given, len(a.Fields()))
+func (f *fitter) record(dst []byte, n *node, s *connect.Schema, v any) (_ []byte, err error) {
+	values := make([]given, len(n.fields))
 	switch v := v.(type) {
 	case connect.Map:
 		for _, e := range v {
-			i, err := f.place(m, string(e.Key), a)
+			i, err := f.place(n, string(e.Key))
 			if err != nil {
 				return dst, err
 			}
 			values[i] = given{true, itemsOf(s), e.Value}
 		}
 	case *connect.Structure:
-		for at, field := range v.Schema.Fields {
-			i, err := f.place(m, field.Name, a)
+		for at, member := range v.Schema.Fields {
+			i, err := f.place(n, member.Name)
 			if err != nil {
 				return dst, err
 			}
-			member := f.Options.memberOf(v, at, field)
+			value := f.Options.memberOf(v, at, member)
 			// What an expanded object does not have is null in a struct.
-			missing := member == nil && m.defaults[i] != nil && !takesNull(a.Fields()[i].Type())
-			values[i] = given{!missing, field.Schema, member}
+			missing := value == nil && n.fields[i].def != nil && !n.fields[i].schema.takesNull()
+			values[i] = given{!missing, member.Schema, value}
 		}
 	default:
-		return dst, unfit(a, v)
+		return dst, unfit(n, v)
 	}
-	for i, field := range a.Fields() {
+	for i, member := range n.fields {
 		switch value := values[i]; {
 		case value.present:
-			dst, err = f.value(dst, field.Type(), value.schema, value.value)
-			if err != nil {
-				return dst, inside(field.Name(), err)
+			if dst, err = f.value(dst, member.schema, value.schema, value.value); err != nil {
+				return dst, inside(member.name, err)
 			}
-		case m.defaults[i] != nil:
-			dst = append(dst, m.defaults[i]...)
+		case member.def != nil:
+			dst = append(dst, member.def...)
 		default:
 			return dst, connect.Unwritable("give the member a default in the schema, or a value",
-				"member %s of %s is missing, and has no default", field.Name(), describe(a))
+				"member %s of %s is missing, and has no default", member.name, n.describe())
 		}
 	}
 	return dst, nil
 }
 
 // place finds the member of a record by its name.
-func (f *fitter) place(m *members, name string, a *hamba.RecordSchema) (int, error) {
-	i, known := m.places[name]
+func (f *fitter) place(n *node, name string) (int, error) {
+	i, known := n.places[name]
 	if !known && f.Options.Scrub {
-		i, known = m.places[scrub(name)]
+		i, known = n.places[scrub(name)]
 	}
 	if !known {
 		return 0, connect.Unwritable("add the member to the schema, with a default for older events",
-			"member %q is not in the schema of %s", name, describe(a))
+			"member %q is not in the schema of %s", name, n.describe())
 	}
 	return i, nil
 }
 
-func takesNull(a hamba.Schema) bool {
-	u, ok := a.(*hamba.UnionSchema)
-	return isNull(a) || ok && slices.ContainsFunc(u.Types(), isNull)
-}
-
-// describe names an Avro schema for people.
-func describe(a hamba.Schema) string {
-	if n, ok := a.(hamba.NamedSchema); ok {
-		return string(a.Type()) + " " + n.FullName()
-	}
-	if u, ok := a.(*hamba.UnionSchema); ok {
-		var names []string
-		for _, t := range u.Types() {
-			names = append(names, describe(t))
-		}
-		return fmt.Sprintf("%v", names)
-	}
-	if t := logicalOf(a); t != "" {
-		return string(a.Type()) + " (" + string(t) + ")"
-	}
-	if r, ok := a.(*hamba.RefSchema); ok {
-		return describe(r.Schema())
-	}
-	return string(a.Type())
-}
-
 // unfit says what a value is, and not the value itself, which may be confidential.
-func unfit(a hamba.Schema, v any) error {
+func unfit(n *node, v any) error {
 	is := fmt.Sprintf("%T", v)
 	switch v := v.(type) {
+	case nil:
+		is = "null"
 	case bool:
 		is = "a boolean"
 	case json.Number, int64, float32, float64:
@@ -325,5 +266,5 @@ func unfit(a hamba.Schema, v any) error {
 	case *connect.Structure:
 		is = "a struct " + v.Schema.Name
 	}
-	return connect.Unwritable("", "%s where the schema has %s", is, describe(a))
+	return connect.Unwritable("", "%s where the schema has %s", is, n.describe())
 }

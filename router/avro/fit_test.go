@@ -238,7 +238,8 @@ func TestParse_WritesDefaultsOfAllTypes(t *testing.T) {
 		{`"null"`, `null`, ""},
 		{`"boolean"`, `true`, "\x01"},
 		{`"int"`, `-1`, "\x01"},
-		{`"long"`, `9007199254740992`, "\x80\x80\x80\x80\x80\x80\x80\x20"},
+		{`"long"`, `9223372036854775807`, "\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"},
+		{`"double"`, `"NaN"`, "\x00\x00\x00\x00\x00\x00\xf8\x7f"},
 		{`"float"`, `0.5`, "\x00\x00\x00\x3f"},
 		{`"double"`, `0.5`, "\x00\x00\x00\x00\x00\x00\xe0\x3f"},
 		{`"string"`, `"ä"`, "\x04ä"},
@@ -250,6 +251,7 @@ func TestParse_WritesDefaultsOfAllTypes(t *testing.T) {
 		{`{"type":"map","values":"int"}`, `{"b":1,"a":2}`, "\x04\x02a\x04\x02b\x02\x00"},
 		{`["int","null"]`, `1`, "\x00\x02"},
 		{`["null","int"]`, `null`, "\x00"},
+		{`["null","int"]`, `1`, "\x02\x02"},
 		{`{"type":"record","name":"s","fields":[{"name":"x","type":"int"},{"name":"y","type":"int","default":3}]}`, `{"x":1}`, "\x02\x06"},
 	} {
 		d := parsed(t, `{"type":"record","name":"r","fields":[{"name":"m","type":`+c.schema+`,"default":`+c.def+`}]}`)
@@ -271,21 +273,61 @@ func TestParse_ResolvesReferencesInAnyOrder(t *testing.T) {
 		require.Equal(t, "\x02\x02\x00\x04", string(got))
 	}
 	_, err := Parse(whole, line)
-	require.ErrorContains(t, err, "read a reference of the Avro schema: avro: unknown type: Money")
+	require.ErrorContains(t, err, "read a reference of the Avro schema: member price of record shop.Line: type \"Money\" is not defined, neither in the schema nor in a reference")
+}
+
+// Java's Avro and the registry take such a schema, and Debezium makes such: a topic's hyphens in a
+// namespace, letters of any script, a record without a namespace inside of one that has one.
+func TestParse_TakesWhatJavaTakes(t *testing.T) {
+	d := parsed(t, `{"type":"record","name":"Value","namespace":"my-shop.order","fields":[
+		{"name":"größe","type":{"type":"record","name":"payload","namespace":"","fields":[{"name":"next","type":["null","payload"],"default":null}]}},
+		{"name":"again","type":"payload"},
+		{"name":"own","type":["null","Value"],"default":null},
+		{"name":"kind","type":{"type":"string","logicalType":"none of Avro's"}}]}`)
+	require.Equal(t, "my-shop.order.Value", d.Record())
+	got, err := d.AppendJSON(nil, []byte(`{"größe":{"next":{}},"again":{},"kind":"k"}`))
+	require.NoError(t, err)
+	require.Equal(t, "\x02\x00\x00\x00\x02k", string(got))
+	require.Empty(t, parsed(t, `["null","int"]`).Record())
 }
 
 func TestParse_SaysWhatIsWrong(t *testing.T) {
+	member := func(schema, def string) string {
+		return `{"type":"record","name":"a","fields":[{"name":"x","type":` + schema + `,"default":` + def + `}]}`
+	}
 	for text, want := range map[string]string{
 		``:                             "read the Avro schema: it is no JSON",
-		`{"type":"record"`:             "it is no JSON",
-		`{"type":"record","name":"a"}`: "record must have an array of fields",
-		`{"type":"record","name":"a-b","fields":[]}`: "invalid name",
-		`"shop.Order"`: "unknown type: shop.Order",
-		`{"type":"record","name":"a","fields":[{"name":"x","type":"int","default":"1"}]}`:               "invalid default for field x",
-		`{"type":"record","name":"a","fields":[{"name":"x","type":"int","default":3000000000}]}`:        "default of member x of a: out of the range of int",
-		`{"type":"record","name":"a","fields":[{"name":"x","type":"long","default":9007199254740994}]}`: "default of member x of a: a long beyond 2^53, which is not read exactly",
+		`{"type":"record"`:             "read the Avro schema: it is no JSON",
+		`"int" "int"`:                  "something follows the schema",
+		`5`:                            "5 is no schema",
+		`{"type":"record","name":"a"}`: "record a has no array of fields",
+		`{"type":"record","name":"a-b","fields":[]}`:                                                  `Avro takes no record of the name "a-b"`,
+		`{"type":"record","fields":[]}`:                                                               `Avro takes no record of the name ""`,
+		`{"type":"record","name":"a","fields":[{"type":"int"}]}`:                                      `record a: Avro takes no member of the name ""`,
+		`{"type":"record","name":"a","fields":[{"name":"x"}]}`:                                        "member x of record a: null is no schema",
+		`{"type":"record","name":"a","fields":[1]}`:                                                   "record a: Avro takes no member",
+		`{"type":"record","name":"a","fields":[{"name":"x","type":"int"},{"name":"x","type":"int"}]}`: "record a has two members x",
+		`[{"type":"fixed","name":"a","size":1},{"type":"enum","name":"a","symbols":[]}]`:              "enum a is defined twice",
+		`"shop.Order"`:                                              `type "shop.Order" is not defined`,
+		`{"type":"array"}`:                                          "array: null is no schema",
+		`["int","int"]`:                                             "a union with a second int",
+		`["int",["null"]]`:                                          "a union with a second [null], or with another union",
+		`{"type":"fixed","name":"f","size":-1}`:                     "fixed f has no size",
+		`{"type":"fixed","name":"f","size":1e9}`:                    "fixed f has no size",
+		`{"type":"enum","name":"e"}`:                                "enum e has no array of symbols",
+		`{"type":"enum","name":"e","symbols":[1]}`:                  `enum e: Avro takes no symbol of the name ""`,
+		member(`"int"`, `"1"`):                                      "default of member x of record a: it is no value of int",
+		member(`"int"`, `3000000000`):                               "it is no value of int",
+		member(`"int"`, `1.5`):                                      "it is no value of int",
+		member(`"bytes"`, `"Ā"`):                                    "it is no value of bytes",
+		member(`["null","int"]`, `"x"`):                             "it is no value of [null int]",
+		member(`{"type":"fixed","name":"f","size":2}`, `"abc"`):     "it is no value of fixed f",
+		member(`{"type":"enum","name":"e","symbols":["A"]}`, `"B"`): "it is no value of enum e",
+		member(`{"type":"record","name":"b","fields":[{"name":"y","type":"int"}]}`, `{}`):         "default of member x of record a: member y is missing",
+		member(`{"type":"record","name":"b","fields":[{"name":"y","type":"int"}]}`, `{"y":null}`): "member y: it is no value of int",
+		member(`{"type":"array","items":"int"}`, `[true]`):                                        "it is no value of int",
 	} {
 		_, err := Parse(text)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want, text)
 	}
 }

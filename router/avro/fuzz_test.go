@@ -27,8 +27,8 @@ const everything = `{"type":"record","name":"All","namespace":"fuzz","fields":[
 	{"name":"clock","type":{"type":"int","logicalType":"time-millis"},"default":0},
 	{"name":"price","type":{"type":"bytes","logicalType":"decimal","precision":9,"scale":2},"default":"\u0001"}]}`
 
-// FuzzAppendJSON: whatever the document is, it is refused with connect.Unwritable's error, or written
-// as bytes that another decoder reads to their end.
+// FuzzAppendJSON: whatever the document is, it is refused with connect.Unwritable's error, or
+// written as bytes that another decoder reads to their end.
 func FuzzAppendJSON(f *testing.F) {
 	for _, doc := range []string{
 		`{}`, `{"b":false,"i":-1,"l":5,"f":1.5,"d":"NaN","s":null,"y":"AQI=","x":"AQI=","e":"A"}`,

@@ -8,17 +8,8 @@ import (
 	"strings"
 	"time"
 
-	hamba "github.com/hamba/avro/v2"
-
 	"github.com/postrider/postrider/router/connect"
 )
-
-func logicalOf(a hamba.Schema) hamba.LogicalType {
-	if t, ok := a.(hamba.LogicalTypeSchema); ok && t.Logical() != nil {
-		return t.Logical().Type()
-	}
-	return ""
-}
 
 // clock is what a number counts: a time of day, or a date or point in time.
 type clock struct {
@@ -34,12 +25,14 @@ var noSchema = &connect.Schema{}
 // avroClocks are those of Avro's logical types, connectClocks those of the names of Connect's and
 // Debezium's schemas.
 var (
-	avroClocks = map[hamba.LogicalType]clock{
-		hamba.Date: {day, false}, hamba.TimeMillis: {time.Millisecond, true},
-		hamba.TimeMicros: {time.Microsecond, true}, hamba.TimestampMillis: {time.Millisecond, false},
-		hamba.TimestampMicros:      {time.Microsecond, false},
-		hamba.LocalTimestampMillis: {time.Millisecond, false},
-		hamba.LocalTimestampMicros: {time.Microsecond, false},
+	avroClocks = map[string]clock{
+		logicalDate: {day, false}, logicalTimeMillis: {time.Millisecond, true},
+		logicalTimeMicros: {time.Microsecond, true}, logicalTimestampMillis: {time.Millisecond, false},
+		logicalTimestampMicros: {time.Microsecond, false},
+		logicalTimestampNanos:  {time.Nanosecond, false},
+		logicalLocalMillis:     {time.Millisecond, false},
+		logicalLocalMicros:     {time.Microsecond, false},
+		logicalLocalNanos:      {time.Nanosecond, false},
 	}
 	connectClocks = map[string]clock{
 		dateName: {day, false}, timeName: {time.Millisecond, true},
@@ -54,19 +47,19 @@ var (
 )
 
 // integer is the number that is written for an int or a long.
-func (f *fitter) integer(a *hamba.PrimitiveSchema, s *connect.Schema, v any) (int64, error) {
-	n, ok := f.number(a, s, v)
+func (f *fitter) integer(n *node, s *connect.Schema, v any) (int64, error) {
+	i, ok := f.number(n, s, v)
 	if !ok {
-		return 0, unfit(a, v)
+		return 0, unfit(n, v)
 	}
-	if a.Type() == hamba.Int && (n < math.MinInt32 || n > math.MaxInt32) {
+	if n.kind == typeInt && (i < math.MinInt32 || i > math.MaxInt32) {
 		return 0, connect.Unwritable("", "a number out of the range of int")
 	}
-	return n, nil
+	return i, nil
 }
 
-func (f *fitter) number(a *hamba.PrimitiveSchema, s *connect.Schema, v any) (int64, bool) {
-	to, timed := avroClocks[logicalOf(a)]
+func (f *fitter) number(n *node, s *connect.Schema, v any) (int64, bool) {
+	to, timed := avroClocks[n.logical]
 	if s == nil {
 		s = noSchema
 	}
@@ -75,7 +68,7 @@ func (f *fitter) number(a *hamba.PrimitiveSchema, s *connect.Schema, v any) (int
 		return wholeNumber(string(v))
 	case connect.Text:
 		if timed {
-			return parseTime(logicalOf(a), to, string(v))
+			return parseTime(n.logical, to, string(v))
 		}
 	case int64:
 		if from, known := connectClocks[s.Name]; timed && known {
@@ -83,14 +76,17 @@ func (f *fitter) number(a *hamba.PrimitiveSchema, s *connect.Schema, v any) (int
 		}
 		return v, true
 	case connect.Date:
-		n, err := dateNumber(s, v)
+		i, err := dateNumber(s, v)
 		if err != nil || !timed {
-			return n, err == nil
+			return i, err == nil
 		}
-		return convert(n, connectClocks[s.Name], to)
+		return convert(i, connectClocks[s.Name], to)
 	}
 	return 0, false
 }
+
+// exactInteger is the largest integer up to which a double has every one.
+const exactInteger = 1 << 53
 
 // wholeNumber reads a number that has no fraction, however it is written.
 func wholeNumber(text string) (int64, bool) {
@@ -123,14 +119,14 @@ func convert(n int64, from, to clock) (int64, bool) {
 }
 
 // parseTime reads ISO 8601. A point in time has a zone, a local one has none.
-func parseTime(t hamba.LogicalType, c clock, text string) (int64, bool) {
+func parseTime(logical string, c clock, text string) (int64, bool) {
 	layout := time.RFC3339Nano
-	switch t {
-	case hamba.Date:
+	switch logical {
+	case logicalDate:
 		layout, text = "2006-01-02", strings.TrimSuffix(text, "Z")
-	case hamba.TimeMillis, hamba.TimeMicros:
+	case logicalTimeMillis, logicalTimeMicros:
 		layout, text = "15:04:05.999999999", strings.TrimSuffix(text, "Z")
-	case hamba.LocalTimestampMillis, hamba.LocalTimestampMicros:
+	case logicalLocalMillis, logicalLocalMicros, logicalLocalNanos:
 		layout, text = "2006-01-02T15:04:05.999999999", strings.TrimSuffix(text, "Z")
 	}
 	at, err := time.Parse(layout, text)
@@ -145,22 +141,24 @@ func parseTime(t hamba.LogicalType, c clock, text string) (int64, bool) {
 		return at.Unix() / int64(day/time.Second), true
 	case time.Millisecond:
 		return at.UnixMilli(), true
+	case time.Nanosecond:
+		const first, last = 1678, 2261 // years of which a long holds all nanoseconds
+		return at.UnixNano(), at.Year() >= first && at.Year() <= last
 	}
 	return at.UnixMicro(), true
 }
 
 // float reads a number for a float or a double. JSON has texts for those that are not finite.
-func (f *fitter) float(a hamba.Schema, v any, bits int) (float64, error) {
+func (f *fitter) float(n *node, v any, bits int) (float64, error) {
 	switch v := v.(type) {
 	case json.Number:
-		if n, err := strconv.ParseFloat(string(v), bits); err == nil {
-			return n, nil
+		if x, err := strconv.ParseFloat(string(v), bits); err == nil {
+			return x, nil
 		}
-		return 0, connect.Unwritable("", "a number out of the range of %s", describe(a))
+		return 0, connect.Unwritable("", "a number out of the range of %s", n.describe())
 	case connect.Text:
-		switch text := string(v); text {
-		case "NaN", "Infinity", "-Infinity":
-			return strconv.ParseFloat(text, bits)
+		if notFinite[string(v)] {
+			return strconv.ParseFloat(string(v), bits)
 		}
 	case float32:
 		return float64(v), nil
@@ -170,44 +168,29 @@ func (f *fitter) float(a hamba.Schema, v any, bits int) (float64, error) {
 		}
 		return 0, connect.Unwritable("", "a double that a float does not hold")
 	case int64:
-		n := float64(v)
 		if limit := int64(1) << min(bits-8, 53); v <= limit && v >= -limit {
-			return n, nil
+			return float64(v), nil
 		}
-		return 0, connect.Unwritable("", "an integer that %s does not hold", describe(a))
+		return 0, connect.Unwritable("", "an integer that %s does not hold", n.describe())
 	}
-	return 0, unfit(a, v)
+	return 0, unfit(n, v)
 }
 
 // bytes are those that are written for bytes or a fixed.
-func (f *fitter) bytes(a hamba.Schema, s *connect.Schema, v any) (b []byte, err error) {
-	fixed, isFixed := a.(*hamba.FixedSchema)
-	if t, ok := a.(hamba.LogicalTypeSchema); ok && logicalOf(a) == hamba.Decimal {
-		d, err := f.decimal(a, t.Logical().(*hamba.DecimalLogicalSchema), v)
-		if err != nil {
-			return nil, err
-		}
-		b = d.TwosComplement()
-		if isFixed { // the sign fills the rest
-			fill := byte(0)
-			if d.Unscaled.Sign() < 0 {
-				fill = 0xFF
-			}
-			for len(b) < fixed.Size() {
-				b = append([]byte{fill}, b...)
-			}
-		}
-	} else if b, err = f.plainBytes(a, v); err != nil {
-		return nil, err
+func (f *fitter) bytes(n *node, v any) (b []byte, err error) {
+	if n.logical == logicalDecimal {
+		b, err = f.decimal(n, v)
+	} else {
+		b, err = f.plainBytes(n, v)
 	}
-	if isFixed && len(b) != fixed.Size() {
-		return nil, connect.Unwritable("", "%d bytes where the schema has %s of %d", len(b),
-			describe(a), fixed.Size())
+	if err == nil && n.kind == typeFixed && len(b) != n.size {
+		err = connect.Unwritable("", "%d bytes where the schema has %s of %d", len(b), n.describe(),
+			n.size)
 	}
-	return b, nil
+	return b, err
 }
 
-func (f *fitter) plainBytes(a hamba.Schema, v any) ([]byte, error) {
+func (f *fitter) plainBytes(n *node, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case connect.Buffer:
 		return v, nil
@@ -218,10 +201,10 @@ func (f *fitter) plainBytes(a hamba.Schema, v any) ([]byte, error) {
 			b, err := base64.StdEncoding.Strict().DecodeString(string(v))
 			if err != nil {
 				return nil, connect.Unwritable("", "a text that is no Base64, where the schema has %s",
-					describe(a))
+					n.describe())
 			}
 			return b, nil
 		}
 	}
-	return nil, unfit(a, v)
+	return nil, unfit(n, v)
 }

@@ -81,27 +81,30 @@ func (w *writer) value(dst []byte, s *connect.Schema, v any) ([]byte, error) {
 	return dst, misfit(s)
 }
 
-func (w *writer) items(dst []byte, s *connect.Schema, v []any) (_ []byte, err error) {
-	if len(v) > 0 {
-		dst = appendLong(dst, int64(len(v)))
-		for i, item := range v {
-			if dst, err = w.value(dst, s.Items, item); err != nil {
-				return dst, inside(strconv.Itoa(i), err)
-			}
-		}
-	}
-	return append(dst, 0), nil
+func (w *writer) items(dst []byte, s *connect.Schema, v []any) ([]byte, error) {
+	return appendBlock(dst, v, func(dst []byte, i int, item any) ([]byte, error) {
+		dst, err := w.value(dst, s.Items, item)
+		return dst, inside(strconv.Itoa(i), err)
+	})
 }
 
-// entries writes a map as one block, in the order that it has.
-func (w *writer) entries(dst []byte, s *connect.Schema, v connect.Map) (_ []byte, err error) {
-	if len(v) > 0 {
-		dst = appendLong(dst, int64(len(v)))
-		for _, e := range v {
-			dst = appendText(dst, e.Key)
-			if dst, err = w.value(dst, s.Items, e.Value); err != nil {
-				return dst, inside(string(e.Key), err)
-			}
+// entries writes a map in the order that it has.
+func (w *writer) entries(dst []byte, s *connect.Schema, v connect.Map) ([]byte, error) {
+	return appendBlock(dst, v, func(dst []byte, _ int, e connect.Entry) ([]byte, error) {
+		dst, err := w.value(appendText(dst, e.Key), s.Items, e.Value)
+		return dst, inside(string(e.Key), err)
+	})
+}
+
+// appendBlock writes the items of an array, or the entries of a map, as one block.
+func appendBlock[T any](dst []byte, items []T,
+	write func(dst []byte, i int, item T) ([]byte, error)) (_ []byte, err error) {
+	if len(items) > 0 {
+		dst = appendLong(dst, int64(len(items)))
+	}
+	for i, item := range items {
+		if dst, err = write(dst, i, item); err != nil {
+			return dst, err
 		}
 	}
 	return append(dst, 0), nil
@@ -263,7 +266,12 @@ func misfit(s *connect.Schema) error {
 }
 
 // inside says in which member an error is.
-func inside(name string, err error) error { return around(err, "member %s: ", name) }
+func inside(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return around(err, "member %s: ", name)
+}
 
 // around puts a text before an error. One that is deep inside has the innermost places alone: it
 // would be as long as the value.
