@@ -26,7 +26,7 @@ func (o *Options) appendDefault(dst []byte, s *connect.Schema, v any, wide bool)
 	case float64:
 		return appendNumber(dst, v)
 	case connect.Text:
-		return connect.AppendJSONString(dst, v)
+		return appendQuoted(dst, v)
 	case connect.Date:
 		n, _ := dateNumber(s, v)
 		return strconv.AppendInt(dst, n, 10)
@@ -51,7 +51,7 @@ func (o *Options) appendDefault(dst []byte, s *connect.Schema, v any, wide bool)
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(connect.AppendJSONString(dst, e.Key), ':')
+			dst = append(appendQuoted(dst, e.Key), ':')
 			dst = o.appendDefault(dst, s.Items, e.Value, wide)
 		}
 		return append(dst, '}')
@@ -62,7 +62,7 @@ func (o *Options) appendDefault(dst []byte, s *connect.Schema, v any, wide bool)
 				dst = append(dst, ',')
 			}
 			name, _ := o.member(f.Name)
-			dst = append(connect.AppendJSONString(dst, []byte(name)), ':')
+			dst = append(appendQuoted(dst, []byte(name)), ':')
 			dst = o.appendDefault(dst, f.Schema, v.Values[i], wide)
 		}
 		return append(dst, '}')
@@ -83,12 +83,13 @@ func appendLatin1(dst, b []byte) []byte {
 	for _, c := range b {
 		text = utf8.AppendRune(text, rune(c))
 	}
-	return connect.AppendJSONString(dst, text)
+	return appendQuoted(dst, text)
 }
 
 // defaultFits reports whether Avro takes a default for a member: it has to be of the first type of
-// each union, and JSON has no numbers that are not finite. AvroConverter leaves out one that does
-// not fit, and keeps it in connect.default.
+// each union, and JSON has no numbers that are not finite. What does not fit is in connect.default
+// alone. Java's Avro takes more in a schema that it writes, which other libraries then do not read:
+// an item that is optional in the default of an array, and the text "NaN".
 func defaultFits(s *connect.Schema, v any) bool {
 	if v == nil {
 		return s.Optional && nullIndex(s) == 0

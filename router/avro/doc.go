@@ -4,7 +4,8 @@
 //   - text.go writes that schema; names.go its names, enum.go its enums, defaults.go its defaults;
 //   - anything.go is the schema of what has none;
 //   - write.go writes values by it;
-//   - declared.go is a schema that was given, with its defaults; parse.go reads it, node.go holds it;
-//   - fit.go writes JSON and Connect's values by it, with logical.go for dates, numbers and bytes, and
-//     decimal.go for decimals.
+//   - declared.go is a schema that was given, with its defaults; parse.go reads it, node.go is
+//     what was read;
+//   - fit.go writes JSON and Connect's values by it, with logical.go for dates, numbers and bytes,
+//     and decimal.go for decimals.
 package avro

@@ -1,8 +1,6 @@
 package avro
 
-import (
-	"slices"
-)
+import "slices"
 
 // Types of Avro.
 const (
@@ -60,7 +58,9 @@ type field struct {
 func (n *node) isNull() bool { return n.kind == typeNull }
 
 // takesNull reports whether null is a value.
-func (n *node) takesNull() bool { return n.isNull() || slices.ContainsFunc(n.types, (*node).isNull) }
+func (n *node) takesNull() bool {
+	return n.isNull() || slices.ContainsFunc(n.types, (*node).isNull)
+}
 
 // describe names a schema for people.
 func (n *node) describe() string {

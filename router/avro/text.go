@@ -1,9 +1,11 @@
 package avro
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider/router/connect"
 )
@@ -56,7 +58,25 @@ func newBuilder(o Options) *builder {
 
 func (b *builder) write(text string) { b.out = append(b.out, text...) }
 
-func (b *builder) quote(text string) { b.out = connect.AppendJSONString(b.out, []byte(text)) }
+func (b *builder) quote(text string) { b.out = appendQuoted(b.out, []byte(text)) }
+
+// appendQuoted writes a text of JSON as Java's Avro does, which, unlike JsonConverter, has no
+// escapes for characters outside of the basic plane.
+func appendQuoted(dst, text []byte) []byte {
+	dst = append(dst, '"')
+	for len(text) > 0 {
+		n := bytes.IndexFunc(text, func(c rune) bool { return c > 0xFFFF })
+		if n < 0 {
+			n = len(text)
+		}
+		quoted := connect.AppendJSONString(nil, text[:n])
+		dst = append(dst, quoted[1:len(quoted)-1]...)
+		_, size := utf8.DecodeRune(text[n:])
+		dst = append(dst, text[n:n+size]...)
+		text = text[n+size:]
+	}
+	return append(dst, '"')
+}
 
 // member writes the name of a member with the comma before it.
 func (b *builder) member(name string) {

@@ -142,6 +142,7 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 		{"defaults of members", usual, record("d",
 			member("i", withDefault(of(connect.KindInt32), int64(-1))),
 			member("o", optional(withDefault(of(connect.KindString), connect.Text("x\"y")))),
+			member("s", withDefault(of(connect.KindString), connect.Text("a\n😀\tä😀"))),
 			member("f", withDefault(of(connect.KindFloat), float32(0.1))),
 			member("d", withDefault(of(connect.KindDouble), 1e21)),
 			member("nan", withDefault(of(connect.KindDouble), math.NaN())),
@@ -154,6 +155,7 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 			`{"type":"record","name":"d","fields":[` +
 				`{"name":"i","type":{"type":"int","connect.default":-1},"default":-1},` +
 				`{"name":"o","type":[{"type":"string","connect.default":"x\"y"},"null"],"default":"x\"y"},` +
+				`{"name":"s","type":{"type":"string","connect.default":"a\n😀\tä😀"},"default":"a\n😀\tä😀"},` +
 				`{"name":"f","type":{"type":"float","connect.default":0.1},"default":0.10000000149011612},` +
 				`{"name":"d","type":{"type":"double","connect.default":1.0E21},"default":1.0E21},` +
 				`{"name":"nan","type":{"type":"double","connect.default":"NaN"}},` +
