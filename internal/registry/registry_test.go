@@ -186,10 +186,10 @@ func TestClient_GoesOnWithKnownSchemasWhileTheRegistryIsAway(t *testing.T) {
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			_ = conn.Close()
 		},
-		"500":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
-		"429":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) },
+		"500":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"429":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
 		"a page":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>canary")) },
-		"404":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) },
+		"404":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
 		"nothing": func(http.ResponseWriter, *http.Request) {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestClient_GoesOnWithKnownSchemasWhileTheRegistryIsAway(t *testing.T) {
 	cfg := at(f.URL())
 	cfg.OnUnavailable = Halt
 	r, _ = opened(t, cfg, avroFormat())
-	f.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	f.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	_, err = r.Value.Append(nil, "orders", orderSchema, order(1, nil))
 	require.ErrorIs(t, err, connect.ErrRegistryHalt)
 

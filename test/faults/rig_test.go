@@ -44,12 +44,13 @@ type rig struct {
 	settings    map[string]string // further keys of the configuration, as TOML
 	command     []string          // the relay, and what stands before it; nil: the binary
 	tally       *audit.Tally
-	bulk        uint64            // events per key that backlog has written
-	loads       int               // started so far: each has keys of its own
-	home        map[string]int32  // partition of each key that has arrived
-	newest      map[string]uint64 // highest event of each key that has arrived
-	last        map[string]uint64 // event of each key that arrived last
-	env         []string          // of the relay, over the test's own
+	bulk        uint64                    // events per key that backlog has written
+	loads       int                       // started so far: each has keys of its own
+	home        map[string]int32          // partition of each key that has arrived
+	newest      map[string]uint64         // highest event of each key that has arrived
+	last        map[string]uint64         // event of each key that arrived last
+	env         []string                  // of the relay, over the test's own
+	decode      func(value []byte) []byte // a record's value to the payload; nil: they are the same
 }
 
 // newRig makes a database on the server of a superuser's DSN, with outbox and publication, and a topic.
@@ -305,6 +306,9 @@ func (r *rig) receive(t testing.TB) {
 	require.NoError(t, err)
 	require.NoError(t, reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error {
 		var e event
+		if r.decode != nil {
+			m.Value = r.decode(m.Value)
+		}
 		if json.Unmarshal(m.Value, &e) != nil || e.Number == 0 || e.Key != string(m.Key) {
 			e = event{Key: "not one of ours", Number: 1} // shows as phantom
 		}

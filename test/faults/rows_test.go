@@ -70,6 +70,8 @@ var rows = []row{
 	{41, "request of a killed relay that the broker carries out late", "0", "one batch of each partition, late", "`exactly_once`: 0 duplicates, nothing late; what the relay's kernel has not sent is never carried out"},
 	{42, "outbox pruned while the relay is down or killed, the slot lost or recreated, the table out of the publication, a transaction open, the database restored", "0", "n/a", "a row or partition is removed only if it is proven that its rows were delivered"},
 	{43, "kill -9 of the relay and of a consumer with an inbox, 100 times each", "0", "window, for each kill; none in the consumer's database", ""},
+	{44, "tokens of 10 s for ten minutes; the provider of tokens is away, refuses, or issues what the broker refuses", "0", "0; window, for each session that ends", "tokens that are renewed end no session; a refusal says what to do"},
+	{45, "schema registry away, with known schemas and, after kill -9 of the relay, without any", "0", "window, for the kill", "rows with known schemas go on; the others wait, and go on by themselves"},
 }
 
 // prefix is how the names of a row's tests begin.
@@ -130,5 +132,5 @@ func TestMatrix_EveryRowHasATest(t *testing.T) {
 		require.Equal(t, i+1, r.number)
 		require.True(t, covered[r.number], "no test %s_... for: %s", r.prefix(), r.fault)
 	}
-	require.Len(t, rows, 43)
+	require.Len(t, rows, 45)
 }
