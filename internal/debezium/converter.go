@@ -45,6 +45,7 @@ func formatSetting(part, option string, value any) setting {
 }
 
 func (t *translator) converters() {
+	t.schemaNames()
 	t.formats = [3]string{
 		t.converter("key", t.external.KeyConverter), t.converter("value", t.external.ValueConverter),
 		t.converter("header", "simple"),
@@ -83,6 +84,8 @@ func (t *translator) converter(part, fromWorker string) string {
 		t.encoding(part)
 	case f == "binary":
 		t.delegate(part)
+	case f == "avro":
+		t.avroOptions(part)
 	}
 	t.commonOptions(part)
 	return f
@@ -172,11 +175,14 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 		f, text = "json+schema", "is not in the file, so the worker's own converter counts: look at "+
 			name+" in its properties. Assumed is JsonConverter with schemas, as in Kafka Connect's "+
 			"samples. If that is wrong every record changes: name it with "+flag
-	case !slices.Contains([]string{"string", "json", "json+schema", "binary"}, f):
+	case !slices.Contains([]string{"string", "json", "json+schema", "binary", "avro"}, f):
 		if f = format(fromWorker); !takes(part, f) {
 			t.refuse(name, flag+": "+unknownConverter(fromWorker, part))
 			return ""
 		}
+	}
+	if f == "avro" {
+		t.avroOptions(part)
 	}
 	if strings.HasPrefix(f, "json") {
 		t.doc.set(formatSetting(part, "replace.null.with.default", true))
@@ -209,8 +215,9 @@ func unknownConverter(class, part string) string {
 			"\"binary\" writes CloudEvents 1.0 with other attributes and data: see docs/CLOUDEVENTS.md, " +
 			"move the consumers to them, and use StringConverter here"
 	case slices.ContainsFunc([]string{"avro", "protobuf", "jsonschema", "registry", "glue"}, has):
-		return what + ": it needs a schema registry. Let the application write the encoded bytes into " +
-			"a bytea payload and use ByteArrayConverter (format.value = \"binary\"), or move the " +
+		return what + ": for a schema registry it has Confluent's AvroConverter alone. Let the " +
+			"application write the encoded bytes into a bytea payload and use ByteArrayConverter " +
+			"(format.value = \"binary\" or \"framed\"), or move the " +
 			"consumers to JsonConverter or StringConverter while Debezium still runs"
 	case part == "header":
 		return what + " for headers: use SimpleHeaderConverter, StringConverter or JsonConverter"

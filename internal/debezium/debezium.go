@@ -12,12 +12,14 @@
 //	parseproperties.go a properties file
 //	parsestrimzi.go    a KafkaConnector of Strimzi
 //	connection.go      database.*
-//	security.go        TLS and SASL
+//	security.go        TLS, and whether there is a login
+//	login.go           SASL: passwords, tokens, Kerberos
 //	slot.go            slot, snapshot and heartbeats
 //	tables.go          which tables and columns are captured
 //	transform.go       the chain of transforms
 //	route.go           the EventRouter
 //	converter.go       key, value and header converters
+//	registry.go        AvroConverter and its schema registry
 //	producer.go        producer.override.*, and the creation of topics
 //	database.go        the tables of a database and their columns
 //	judge.go           what of the new configuration is wrong

@@ -2,6 +2,7 @@ package debezium
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -130,7 +131,6 @@ func TestTranslate_MapsConverters(t *testing.T) {
 
 func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 	for class, alternative := range map[string]string{
-		"io.confluent.connect.avro.AvroConverter":                     "schema registry",
 		"io.confluent.connect.protobuf.ProtobufConverter":             "schema registry",
 		"io.confluent.connect.json.JsonSchemaConverter":               "schema registry",
 		"io.apicurio.registry.utils.converter.AvroConverter":          "schema registry",
@@ -166,6 +166,8 @@ func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {
 	}
 	i = itemOf(t, Translate(c, Options{ValueConverter: "io.confluent.connect.avro.AvroConverter"}),
 		"value.converter")
+	require.Equal(t, []string{"format.value = 'avro'"}, i.Settings)
+	i = itemOf(t, Translate(c, Options{ValueConverter: "com.example.Converter"}), "value.converter")
 	require.Equal(t, Refused, i.Outcome)
 }
 
@@ -339,30 +341,37 @@ func TestTranslate_NamesEachTransformWithItsEffect(t *testing.T) {
 
 func TestTranslate_KeepsSecretsOfEveryPlace(t *testing.T) {
 	for property, value := range map[string]string{
-		"database.password":                                             "c4n4ry",
-		"database.hostname":                                             "me:c4n4ry@db",
-		"database.sslpassword":                                          "c4n4ry",
-		"database.pasword":                                              "c4n4ry",
-		"heartbeat.action.query":                                        "SELECT 'c4n4ry'",
-		"database.initial.statements":                                   "SELECT 'c4n4ry'",
-		"my.secret.token":                                               "c4n4ry",
-		"value.converter.basic.auth.user.info":                          "u:c4n4ry",
-		"producer.override.ssl.keystore.key":                            "c4n4ry",
-		"producer.override.ssl.keystore.password":                       "c4n4ry",
-		"producer.override.ssl.key.password":                            "c4n4ry",
-		"producer.override.sasl.jaas.config":                            "x required username=\"u\" password=\"c4n4ry\";",
-		"producer.override.sasl.oauthbearer.client.secret":              "c4n4ry",
-		"signal.consumer.sasl.jaas.config":                              "c4n4ry",
-		"schema.history.internal.producer.sasl.jaas.config":             "c4n4ry",
-		"transforms.outbox.password":                                    "c4n4ry",
-		"openlineage.integration.config":                                "c4n4ry",
-		"producer.override.confluent.monitoring.interceptor.sasl.jaas.": "c4n4ry",
+		"database.password":                                                   "c4n4ry",
+		"database.hostname":                                                   "me:c4n4ry@db",
+		"database.sslpassword":                                                "c4n4ry",
+		"database.pasword":                                                    "c4n4ry",
+		"heartbeat.action.query":                                              "SELECT 'c4n4ry'",
+		"database.initial.statements":                                         "SELECT 'c4n4ry'",
+		"my.secret.token":                                                     "c4n4ry",
+		"value.converter.basic.auth.user.info":                                "u:c4n4ry",
+		"producer.override.ssl.keystore.key":                                  "c4n4ry",
+		"producer.override.ssl.keystore.password":                             "c4n4ry",
+		"producer.override.ssl.key.password":                                  "c4n4ry",
+		"producer.override.sasl.jaas.config":                                  "x required username=\"u\" password=\"c4n4ry\";",
+		"producer.override.sasl.oauthbearer.client.secret":                    "c4n4ry",
+		"producer.override.sasl.oauthbearer.client.credentials.client.secret": "c4n4ry",
+		"value.converter.schema.registry.url":                                 "https://u:c4n4ry@registry",
+		"value.converter.bearer.auth.client.secret":                           "c4n4ry",
+		"signal.consumer.sasl.jaas.config":                                    "c4n4ry",
+		"schema.history.internal.producer.sasl.jaas.config":                   "c4n4ry",
+		"transforms.outbox.password":                                          "c4n4ry",
+		"openlineage.integration.config":                                      "c4n4ry",
+		"producer.override.confluent.monitoring.interceptor.sasl.jaas.":       "c4n4ry",
 	} {
 		for _, mechanism := range []string{"PLAIN", "OAUTHBEARER"} {
 			c := connector(map[string]string{
 				property: value, "producer.override.security.protocol": "SASL_SSL",
 				"producer.override.sasl.mechanism": mechanism,
 			})
+			if strings.HasPrefix(property, "value.converter.") {
+				c.Properties["value.converter"] = "io.confluent.connect.avro.AvroConverter"
+				c.Properties["value.converter.bearer.auth.credentials.source"] = "OAUTHBEARER"
+			}
 			require.NotContains(t, described(Translate(c, Options{})), canary, property)
 		}
 	}

@@ -57,7 +57,7 @@ var mappedTo = map[string]string{
 	"skipped.operations":           "not needed, unless it skips inserts",
 	override + "bootstrap.servers": "`sink.kafka.brokers`",
 	override + "security.protocol": "`sink.kafka.tls` and `sink.kafka.sasl`, with the " +
-		"sasl. and ssl. properties; PLAIN and SCRAM, PEM files",
+		"sasl. and ssl. properties; PLAIN, SCRAM, OAUTHBEARER, MSK IAM, Kerberos, PEM files",
 	override + "max.request.size":           "`sink.kafka.max_message_bytes`",
 	override + "linger.ms":                  "`sink.kafka.linger`, at most 1s",
 	override + "delivery.timeout.ms":        "`sink.kafka.delivery_timeout`",

@@ -1,14 +1,11 @@
 package debezium
 
-import (
-	"regexp"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Files that a person has to write: their content is secret, or has to be converted first.
 const (
 	kafkaPasswordFile = "/etc/postrider/kafka-password"
+	clientSecretFile  = "/etc/postrider/kafka-client-secret"
 	kafkaCAFile       = "/etc/postrider/kafka-ca.pem"
 	kafkaCertFile     = "/etc/postrider/kafka-client.pem"
 	kafkaKeyFile      = "/etc/postrider/kafka-client.key"
@@ -67,72 +64,6 @@ func (t *translator) security() {
 	}
 }
 
-// mechanisms are those that postrider has.
-var mechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
-
-func (t *translator) login() {
-	name := override + "sasl.mechanism"
-	given := t.value(name, "GSSAPI, the default,")
-	mechanism := strings.ToUpper(given)
-	if !slices.Contains(mechanisms, mechanism) {
-		t.refuse(name, given+" is not among postrider's mechanisms: make a user for PLAIN, "+
-			"SCRAM-SHA-256 or SCRAM-SHA-512, or use a client certificate (mTLS)")
-		t.refuseBelow(override+"sasl.", "belongs to a mechanism that postrider does not have")
-		return
-	}
-	t.mapped(name, "", setting{"sink.kafka.sasl", "mechanism", mechanism, ""})
-	t.jaas()
-}
-
-// jaasOption is one option of a JAAS line: name="value", name='value' or name=value.
-var jaasOption = regexp.MustCompile(`([A-Za-z][A-Za-z0-9_.]*)\s*=\s*` +
-	`(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))`)
-
-// jaas maps the user in sasl.jaas.config. It never copies the password.
-func (t *translator) jaas() {
-	const name = override + "sasl.jaas.config"
-	v, given := t.get(name)
-	user := setting{"sink.kafka.sasl", "username", "postrider", "Not in the connector's file."}
-	password := setting{"sink.kafka.sasl", "password_file", kafkaPasswordFile, ""}
-	if !given {
-		t.refuse(name, "is missing: the login is in the worker's file. Set sink.kafka.sasl.username "+
-			"and password_file, and remove this from the report by adding it")
-		t.doc.set(user)
-		t.doc.set(password)
-		return
-	}
-	options := map[string]string{}
-	for _, m := range jaasOption.FindAllStringSubmatch(v, -1) {
-		options[m[1]] = m[2] + m[3] + m[4]
-	}
-	password.comment = "Write the password into this file, readable by postrider only."
-	username := options["username"]
-	if username == "" || t.provided(username) || t.provided(v) && len(options) == 0 {
-		user.comment = "Comes from elsewhere in the connector's file: put the user's name here."
-		t.doc.set(user)
-		t.doc.set(password)
-		if t.provided(v) {
-			t.item(name, Item{
-				Outcome:  Mapped,
-				Settings: []string{"sink.kafka.sasl.username", password.String()}, Attention: true,
-				Text: "comes from a config provider: write the user's name into sink.kafka.sasl.username " +
-					"and the password into the file",
-			})
-		}
-		t.refuse(name, "names no username that can be read: set sink.kafka.sasl.username and "+
-			"password_file")
-		return
-	}
-	user = setting{"sink.kafka.sasl", "username", username, ""}
-	if variable, ok := t.variable(options["password"]); ok {
-		t.variables = append(t.variables, variable)
-		t.mapped(name, "", user, setting{"sink.kafka.sasl", "password", "${" + variable + "}", ""})
-		return
-	}
-	t.mapped(name, "the password is never copied: write it into the file, readable by postrider only",
-		user, password).attend()
-}
-
 // store is the place of a keystore or truststore, and whether postrider can read it as it is.
 func (t *translator) store(kind string) (location string, given, readable bool) {
 	location, given = t.get(override + "ssl." + kind + ".location")
@@ -147,6 +78,9 @@ func (t *translator) trust() {
 	switch location, given, readable := t.store("truststore"); {
 	case readable && given:
 		t.mapped(store+"location", "", setting{"sink.kafka.tls", "ca_file", location, ""})
+		if t.doc.get(oauthSection, "token_url") != nil { // Kafka trusts the same for the provider
+			t.doc.set(setting{oauthSection, "ca_file", location, ""})
+		}
 	case given:
 		t.mapped(store+"location", "postrider reads PEM: keytool -list -rfc -keystore TRUSTSTORE > "+
 			kafkaCAFile, ca).attend()

@@ -56,8 +56,9 @@ type document struct {
 
 // order is that of config.example.toml.
 var order = []string{
-	"postgres", "slot", "snapshot", "replication", "router", "format", "sink", "sink.kafka",
-	"sink.kafka.tls", "sink.kafka.sasl", "sink.kafka.topics", "relay",
+	"postgres", "slot", "snapshot", "replication", "router", "format", "registry", "registry.oauth",
+	"sink", "sink.kafka", "sink.kafka.tls", saslSection, oauthSection, "sink.kafka.sasl.aws",
+	kerberosSection, "sink.kafka.topics", "relay",
 }
 
 // set adds a key or replaces its value.

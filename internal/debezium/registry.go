@@ -1,0 +1,168 @@
+package debezium
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+const (
+	registrySection      = "registry"
+	registryPasswordFile = "/etc/postrider/registry-password"
+	registrySecretFile   = "/etc/postrider/registry-client-secret"
+	// placeholderRegistry makes the file valid before the registry is known.
+	placeholderRegistry = "https://registry.example.com:8081"
+)
+
+// strategies are Confluent's classes by the last part of their names.
+var strategies = map[string]string{
+	"TopicNameStrategy": "topic", "RecordNameStrategy": "record",
+	"TopicRecordNameStrategy": "topic_record",
+}
+
+// avroOptions maps the options of Confluent's AvroConverter. Keys and values share one registry.
+func (t *translator) avroOptions(part string) {
+	prefix := part + ".converter."
+	t.registryURL(prefix + "schema.registry.url")
+	t.registryLogin(prefix)
+	for _, o := range []struct {
+		name      string
+		otherwise bool
+	}{
+		{"auto.register.schemas", true}, {"normalize.schemas", false},
+		{"enhanced.avro.schema.support", false}, {"connect.meta.data", true},
+		{"scrub.invalid.names", false},
+	} {
+		if v, ok := t.boolean(prefix+o.name, o.otherwise); ok {
+			t.mapGiven(prefix+o.name, "", formatSetting(part, o.name, v))
+		}
+	}
+	if latest, ok := t.boolean(prefix+"use.latest.version", false); ok {
+		if latest {
+			t.refuse(prefix+"use.latest.version", "postrider writes the schema of the row, and looks it "+
+				"up with auto.register.schemas = false: set that, and this to false")
+		}
+		t.given(prefix+"use.latest.version", "the default")
+	}
+	strategy := prefix + part + ".subject.name.strategy"
+	if class, given := t.get(strategy); given {
+		if name := strategies[simpleName(class)]; name != "" {
+			t.mapped(strategy, "", formatSetting(part, "subject.name.strategy", name))
+		} else {
+			t.refuse(strategy, simpleName(class)+" is code that postrider cannot run: use "+
+				"TopicNameStrategy, RecordNameStrategy or TopicRecordNameStrategy")
+		}
+	}
+	for _, name := range t.below(prefix + "schema.registry.ssl.") {
+		t.notNeeded(name, "postrider reads PEM: set registry.tls.ca_file, and cert_file and key_file "+
+			"for a client certificate").attend()
+	}
+	for _, name := range []string{"schemas.cache.size", "schemas.cache.config",
+		"max.schemas.per.subject", "latest.cache.size", "latest.cache.ttl.sec", "plugin.version"} {
+		t.given(prefix+name, "bounds a cache, or names a version")
+	}
+}
+
+// registryURL maps the addresses of the registry, without the login that they may contain.
+func (t *translator) registryURL(name string) {
+	v, given := t.get(name)
+	var urls []string
+	for _, raw := range list(v) {
+		u, err := url.Parse(raw)
+		if err != nil || u.Host == "" {
+			continue
+		}
+		if u.User != nil {
+			t.registryUser(u.User.Username())
+			u.User = nil
+		}
+		urls = append(urls, u.String())
+	}
+	s := setting{registrySection, "urls", urls, ""}
+	if len(urls) > 0 && !t.provided(v) {
+		t.mapped(name, "", s)
+		return
+	}
+	s.value, s.comment = []string{placeholderRegistry}, "Not in the connector's file."
+	t.doc.set(s)
+	if given {
+		t.mapped(name, "comes from elsewhere, or is no URL: write registry.urls", s).attend()
+		return
+	}
+	t.mapped(name, "is not in the file: the worker has it. Write registry.urls, with the login", s).
+		attend()
+}
+
+// registryUser is a login by user and password, which is never copied.
+func (t *translator) registryUser(user string) []setting {
+	s := []setting{
+		{registrySection, "username", user, ""},
+		{registrySection, "password_file", registryPasswordFile,
+			"Write the password into this file, readable by postrider only."},
+	}
+	for _, one := range s {
+		t.doc.set(one)
+	}
+	return s
+}
+
+func (t *translator) registryLogin(prefix string) {
+	for _, name := range []string{"basic.auth.user.info", "schema.registry.basic.auth.user.info"} {
+		v, given := t.get(prefix + name)
+		if !given {
+			continue
+		}
+		user, _, _ := strings.Cut(v, ":")
+		if t.provided(v) || user == "" {
+			user = "postrider"
+		}
+		t.mapped(prefix+name, "the password is never copied: write it into the file, readable by "+
+			"postrider only", t.registryUser(user)...).attend()
+	}
+	t.given(prefix+"basic.auth.credentials.source",
+		"registry.username and password_file are the login")
+	if !t.is(prefix+"bearer.auth.credentials.source", "OAUTHBEARER") {
+		return
+	}
+	const section = registrySection + ".oauth"
+	t.given(prefix+"bearer.auth.credentials.source", "registry.oauth is the login")
+	t.mapGiven(prefix+"bearer.auth.issuer.endpoint.url", "",
+		setting{section, "token_url", t.value(prefix+"bearer.auth.issuer.endpoint.url", ""), ""})
+	t.mapGiven(prefix+"bearer.auth.client.id", "",
+		setting{section, "client_id", t.value(prefix+"bearer.auth.client.id", ""), ""})
+	t.mapGiven(prefix+"bearer.auth.client.secret", "is never copied: write it into the file, "+
+		"readable by postrider only",
+		setting{section, "client_secret_file", registrySecretFile, ""}).attend()
+	t.mapGiven(prefix+"bearer.auth.scope", "",
+		setting{section, "scope", t.value(prefix+"bearer.auth.scope", ""), ""})
+	var headers []string
+	for _, h := range [][2]string{{"bearer.auth.logical.cluster", "target-sr-cluster"},
+		{"bearer.auth.identity.pool.id", "Confluent-Identity-Pool-Id"}} {
+		if v, given := t.get(prefix + h[0]); given {
+			headers = append(headers, h[1]+"="+v)
+			t.mapped(prefix+h[0], "", setting{registrySection, "headers", headers, ""})
+		}
+	}
+}
+
+// avroName is what Avro takes in names, and the dots between their parts.
+var avroName = regexp.MustCompile(`^[A-Za-z0-9_.]*$`)
+
+// schemaNames decides about schema.name.adjustment.mode, which changes what Avro refuses in names.
+func (t *translator) schemaNames() {
+	const name = "schema.name.adjustment.mode"
+	if !t.is(name, "avro") && !t.is(name, "avro_unicode") {
+		return // the catalog has a rule
+	}
+	tables, _ := t.captured()
+	for _, part := range append([]string{t.prefix()}, tables...) {
+		if !avroName.MatchString(part) {
+			t.refuse(name, "changes the names of schemas that contain "+part+", which postrider does not: "+
+				"use names of letters, digits and underscores")
+			return
+		}
+	}
+	t.notNeeded(name, "topic.prefix and tables have nothing that it changes. A row whose aggregate "+
+		"type has other characters than letters, digits and underscores stands in the name of an "+
+		"envelope's schema: it could not be published").attend()
+}
