@@ -88,8 +88,8 @@ func appendLatin1(dst, b []byte) []byte {
 
 // defaultFits reports whether Avro takes a default for a member: it has to be of the first type of
 // each union, and JSON has no numbers that are not finite. What does not fit is in connect.default
-// alone. Java's Avro takes more in a schema that it writes, and other libraries do not read it:
-// an item that is optional in the default of an array, and the text "NaN".
+// alone. Java's Avro takes more in a schema that it writes, which other libraries then do not
+// read: an item that is optional in the default of an array, and the text "NaN".
 func defaultFits(s *connect.Schema, v any) bool {
 	if v == nil {
 		return s.Optional && nullIndex(s) == 0

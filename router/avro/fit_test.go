@@ -68,7 +68,13 @@ func TestDeclared_AppendJSONWritesAvroBinary(t *testing.T) {
 		{"decimal with zeros", "[" + dec + "]", `1.000e0`, "\x00\x02\x64"},
 		{"decimal with an exponent", "[" + dec + "]", `1E2`, "\x00\x04\x27\x10"},
 		{"fixed decimal", `{"type":"fixed","name":"f","size":3,"logicalType":"decimal","precision":5,"scale":2}`, `-2.56`, "\xff\xff\x00"},
+		{"timestamp in nanos", logical("long", "timestamp-nanos"), `"1970-01-01T00:00:00.000000001Z"`, "\x02"},
 		{"uuid", logical("string", "uuid"), `"b"`, "\x02b"},
+		{"decimal without a scale", `[{"type":"bytes","logicalType":"decimal","precision":5}]`, `1`, "\x00\x02\x01"},
+		{"decimal without digits, which is none", `[{"type":"bytes","logicalType":"decimal","precision":0}]`, `"AQ=="`, "\x00\x02\x01"},
+		{"decimal of a scale beyond its digits, which is none", `[{"type":"bytes","logicalType":"decimal","precision":1,"scale":2}]`, `"AQ=="`, "\x00\x02\x01"},
+		{"date of the wrong type, which is none", logical("string", "date"), `"b"`, "\x02b"},
+		{"number of the wrong type for a date, which is a number", `[` + logical("long", "date") + `,"string"]`, `"1970-01-01"`, "\x02\x141970-01-01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := parsed(t, c.schema).AppendJSON([]byte("before"), []byte(c.doc))
@@ -101,6 +107,9 @@ func TestDeclared_AppendJSONRefusesWhatTheSchemaDoesNotTake(t *testing.T) {
 		{"float", `"float"`, `1e39`, "out of the range of float"},
 		{"text as float", `"float"`, `"1"`, "a text where the schema has float"},
 		{"no Base64", `"bytes"`, `"s3cret!"`, "a text that is no Base64, where the schema has bytes"},
+		{"Base64 with a rest", `"bytes"`, `"AQJ="`, "a text that is no Base64"},
+		{"nanos before 1678", `{"type":"long","logicalType":"timestamp-nanos"}`, `"1600-01-01T00:00:00Z"`, "a text where the schema has long (timestamp-nanos)"},
+		{"decimal with a plus", dec, `"+1"`, "a text where the schema has bytes (decimal)"},
 		{"fixed", `{"type":"fixed","name":"f","size":3}`, `"AQI="`, "2 bytes where the schema has fixed f of 3"},
 		{"symbol", `{"type":"enum","name":"e","symbols":["A"]}`, `"s3cret"`, "no symbol of enum e"},
 		{"item", `{"type":"array","items":"int"}`, `[1,true]`, "member 1: a boolean where the schema has int"},
@@ -122,6 +131,14 @@ func TestDeclared_AppendJSONRefusesWhatTheSchemaDoesNotTake(t *testing.T) {
 			require.ErrorAs(t, err, &value)
 		})
 	}
+}
+
+// An error that is deep inside does not grow with the document.
+func TestDeclared_AppendJSONKeepsErrorsShort(t *testing.T) {
+	d := parsed(t, `{"type":"record","name":"a","fields":[{"name":"x","type":["null","a","int"]}]}`)
+	_, err := d.AppendJSON(nil, []byte(strings.Repeat(`{"x":`, 900)+"true"+strings.Repeat("}", 900)))
+	require.ErrorContains(t, err, "a boolean where the schema has record a")
+	require.Less(t, len(err.Error()), 1000)
 }
 
 // A document that fits no way through unions of records that contain one another does not cost as
@@ -158,6 +175,11 @@ func TestDeclared_AppendWritesConnectValuesByName(t *testing.T) {
 		{"integer as a double", `"double"`, of(connect.KindInt64), int64(-2), "\x00\x00\x00\x00\x00\x00\x00\xc0"},
 		{"float", `"float"`, of(connect.KindFloat), float32(1), "\x00\x00\x80\x3f"},
 		{"float as a double", `"double"`, of(connect.KindFloat), float32(-2), "\x00\x00\x00\x00\x00\x00\x00\xc0"},
+		{"null where null is taken behind a default", `{"type":"record","name":"r","fields":[{"name":"x","type":["int","null"],"default":1}]}`,
+			record("r", member("x", optional(of(connect.KindInt32)))), &connect.Structure{Schema: record("r", member("x", optional(of(connect.KindInt32)))), Values: []any{nil}}, "\x02"},
+		{"map of times as a record", `{"type":"record","name":"r","fields":[{"name":"k","type":` + logical("long", "timestamp-micros") + `}]}`,
+			mapOf(named(connect.KindInt64, "io.debezium.time.Timestamp")), connect.Map{{Key: connect.Text("k"), Value: int64(1)}}, "\xd0\x0f"},
+		{"double that is no number as a float", `"float"`, of(connect.KindDouble), math.NaN(), "\x00\x00\xc0\x7f"},
 		{"double as a float that holds it", `"float"`, of(connect.KindDouble), 1.0, "\x00\x00\x80\x3f"},
 		{"bytes at the top", `"bytes"`, of(connect.KindBytes), connect.Buffer{1}, "\x01"},
 		{"bytes", `["bytes"]`, of(connect.KindBytes), connect.ByteArray{1}, "\x00\x02\x01"},
@@ -220,6 +242,9 @@ func TestDeclared_AppendRefusesWhatTheSchemaDoesNotTake(t *testing.T) {
 		{"double as a float", `"float"`, of(connect.KindDouble), 0.1, "a double that a float does not hold"},
 		{"integer as a float", `"float"`, of(connect.KindInt64), int64(1<<24 + 1), "an integer that float does not hold"},
 		{"long as an int", `"int"`, of(connect.KindInt64), int64(math.MaxInt64), "out of the range of int"},
+		{"null without a default", `{"type":"record","name":"r","fields":[{"name":"x","type":"int"}]}`,
+			record("r", member("x", optional(of(connect.KindInt32)))), &connect.Structure{Schema: record("r", member("x", optional(of(connect.KindInt32)))), Values: []any{nil}},
+			"member x: null where the schema has int"},
 		{"struct as a map", `{"type":"map","values":"int"}`, record("a"), &connect.Structure{Schema: record("a")}, "a struct a where the schema has map"},
 		{"member", order, record("a", member("extra", of(connect.KindBool))), &connect.Structure{Schema: record("a", member("extra", of(connect.KindBool))), Values: []any{true}},
 			`member "extra" is not in the schema of record shop.Order`},
@@ -288,7 +313,21 @@ func TestParse_TakesWhatJavaTakes(t *testing.T) {
 	got, err := d.AppendJSON(nil, []byte(`{"größe":{"next":{}},"again":{},"kind":"k"}`))
 	require.NoError(t, err)
 	require.Equal(t, "\x02\x00\x00\x00\x02k", string(got))
-	require.Empty(t, parsed(t, `["null","int"]`).Record())
+	for _, text := range []string{`["null","int"]`, `{"type":"fixed","name":"f","size":1}`} {
+		require.Empty(t, parsed(t, text).Record())
+	}
+}
+
+func TestParse_FindsNames(t *testing.T) {
+	d := parsed(t, `{"type":"record","name":"x.R","fields":[
+		{"name":"a","type":{"type":"fixed","name":"x.a.b","size":1}},
+		{"name":"b","type":{"type":"fixed","name":"a.b","size":2}},
+		{"name":"c","type":"a.b"},
+		{"name":"d","type":{"type":"a.b","logicalType":"decimal","precision":4}},
+		{"name":"e","type":{"type":{"type":"a.b"}}}]}`)
+	got, err := d.AppendJSON(nil, []byte(`{"a":"AQ==","b":"AQI=","c":"AwQ=","d":"BQY=","e":"Bwg="}`))
+	require.NoError(t, err)
+	require.Equal(t, "\x01\x01\x02\x03\x04\x05\x06\x07\x08", string(got))
 }
 
 func TestParse_SaysWhatIsWrong(t *testing.T) {
@@ -313,6 +352,7 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 		`["int","int"]`:                                             "a union with a second int",
 		`["int",["null"]]`:                                          "a union with a second [null], or with another union",
 		`{"type":"fixed","name":"f","size":-1}`:                     "fixed f has no size",
+		`{"type":"fixed","name":"f","size":1048577}`:                "fixed f has no size, or one that is too large",
 		`{"type":"fixed","name":"f","size":1e9}`:                    "fixed f has no size",
 		`{"type":"enum","name":"e"}`:                                "enum e has no array of symbols",
 		`{"type":"enum","name":"e","symbols":[1]}`:                  `enum e: Avro takes no symbol of the name ""`,

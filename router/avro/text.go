@@ -42,7 +42,7 @@ type builder struct {
 	// what is defined: Avro takes each name once, and from then on as a reference
 	defined  map[string]*connect.Schema
 	nameless []definition
-	open     map[*connect.Schema]bool // structs without a name that are being defined
+	open     map[*connect.Schema]bool // structs whose definition has begun
 }
 
 // definition is a named type that has no name in Connect.
@@ -192,7 +192,6 @@ func (b *builder) record(s *connect.Schema) error {
 	b.properties(s)
 	b.write("}")
 	b.space = around
-	delete(b.open, s)
 	if s.Name == "" {
 		b.nameless = append(b.nameless, definition{s, name})
 	}

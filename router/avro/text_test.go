@@ -109,11 +109,11 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 			`{"type":"record","name":"ConnectDefault","namespace":"io.confluent.connect.avro","fields":[` +
 				`{"name":"a","type":"int"},{"name":"b","type":["null","string"],"default":null}]}`},
 		{"structs without names", usual, record("", member("a", record("", member("x", of(connect.KindInt32)))),
-			member("b", optional(record("", member("y", of(connect.KindInt32))))), member("c", record("", member("x", of(connect.KindInt32))))),
+			member("b", optional(record("", member("y", of(connect.KindInt32))))), member("c", record("", member("x", of(connect.KindInt32)))), member("d", optional(record("", member("x", of(connect.KindInt32)))))),
 			`{"type":"record","name":"ConnectDefault","namespace":"io.confluent.connect.avro","fields":[` +
 				`{"name":"a","type":{"type":"record","name":"ConnectDefault2","fields":[{"name":"x","type":"int"}]}},` +
 				`{"name":"b","type":["null",{"type":"record","name":"ConnectDefault3","fields":[{"name":"y","type":"int"}]}],"default":null},` +
-				`{"name":"c","type":"ConnectDefault2"}]}`},
+				`{"name":"c","type":"ConnectDefault2"},{"name":"d","type":["null","ConnectDefault2"],"default":null}]}`},
 		{"optional struct at the top", usual, optional(record("payload", member("id", optional(of(connect.KindInt32))))),
 			`["null",{"type":"record","name":"payload","fields":[{"name":"id","type":["null","int"],"default":null}],"connect.name":"payload"}]`},
 		{"debezium's envelope with a topic of hyphens", usual,
@@ -136,9 +136,17 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 				`{"name":"others","type":{"type":"array","items":["null","io.debezium.data.geometry.Point"]}}]}`},
 		{"a struct that contains itself", Options{}, tree,
 			`{"type":"record","name":"Node","namespace":"shop","fields":[{"name":"id","type":"long"},{"name":"children","type":{"type":"array","items":"Node"}}]}`},
-		{"a struct with the name of a type", Options{}, record("a.string", member("s", optional(record("a.string2"))), member("l", listOf(record("a.string2")))),
-			`{"type":"record","name":"string","namespace":"a","fields":[{"name":"s","type":["null",{"type":"record","name":"string2","fields":[]}],"default":null},` +
-				`{"name":"l","type":{"type":"array","items":"string2"}}]}`},
+		{"a struct with the name of a type", Options{}, record("a.B", member("s", record("a.string")), member("l", listOf(record("a.string")))),
+			`{"type":"record","name":"B","namespace":"a","fields":[{"name":"s","type":{"type":"record","name":"string","fields":[]}},` +
+				`{"name":"l","type":{"type":"array","items":"a.string"}}]}`},
+		{"dots at the end", Options{}, record("shop.order."), `{"type":"record","name":"order","namespace":"shop","fields":[]}`},
+		{"signs that URLs have", Options{Scrub: true}, record("r", member("a*b c.d~%", of(connect.KindInt32))),
+			`{"type":"record","name":"r","fields":[{"name":"a_b_c_d_7E_25","type":"int"}]}`},
+		{"an enum without a name beside structs without one", Options{Enhanced: true},
+			record("", member("e", &source{Kind: connect.KindString, Params: enum.Params}), member("s", record(""))),
+			`{"type":"record","name":"ConnectDefault","namespace":"io.confluent.connect.avro","fields":[` +
+				`{"name":"e","type":{"type":"enum","name":"Size","namespace":"shop","symbols":["S","L"]}},` +
+				`{"name":"s","type":{"type":"record","name":"ConnectDefault3","fields":[]}}]}`},
 		{"defaults of members", usual, record("d",
 			member("i", withDefault(of(connect.KindInt32), int64(-1))),
 			member("o", optional(withDefault(of(connect.KindString), connect.Text("x\"y")))),
@@ -217,7 +225,7 @@ func TestSchema_RefusesWhatAvroCannotName(t *testing.T) {
 	for want, s := range map[string]*source{
 		`member a: Avro takes no member of the name "b-c"`:                      record("x", member("a", record("y", member("b-c", of(connect.KindInt32))))),
 		`Avro takes no member of the name "1st"`:                                record("x", member("1st", of(connect.KindInt32))),
-		`Avro takes no member of the name "😀"`:                                  record("x", member("😀", of(connect.KindInt32))),
+		`Avro takes no member of the name "𝔸"`:                                  record("x", member("𝔸", of(connect.KindInt32))),
 		`Avro takes no schema of the name "shop.order-created"`:                 record("shop.order-created"),
 		`Avro takes no schema of the name "."`:                                  record("."),
 		"member b: two different structs have the name y":                       record("x", member("a", record("y")), member("b", optional(record("y", member("c", of(connect.KindInt32)))))),
@@ -235,6 +243,8 @@ func TestSchema_RefusesWhatAvroCannotName(t *testing.T) {
 	var value *connect.ValueError
 	require.ErrorAs(t, err, &value)
 	require.Contains(t, value.Hint, "scrub.invalid.names")
+	_, err = New(Options{Enhanced: true}).Schema(named(connect.KindString, "e", connect.Parameter{Key: enumParameter, Value: "e"}, connect.Parameter{Key: enumParameter + ".a-b", Value: "x"}))
+	require.ErrorContains(t, err, `Avro takes no symbol of the name "a-b"`)
 	_, err = New(Options{Scrub: true}).Schema(record("x", member("a-b", of(connect.KindInt32)), member("a_b", of(connect.KindInt32))))
 	require.ErrorContains(t, err, "two members have the name a_b")
 }

@@ -92,6 +92,7 @@ func TestAppend_RefusesWhatTheSchemaDoesNotTake(t *testing.T) {
 		{"days", named(connect.KindInt32, dateName), connect.Date{Millis: (math.MaxInt32 + 1) * millisPerDay, DayOnly: true}, "2147483648 is out of the range of int32"},
 		{"half a day", named(connect.KindInt32, dateName), connect.Date{Millis: 1}, "another type"},
 		{"time", named(connect.KindInt32, timeName), connect.Date{Millis: -1}, "-1 ms is no time of day"},
+		{"time behind the day", named(connect.KindInt32, timeName), connect.Date{Millis: millisPerDay + 1}, "86400001 ms is no time of day"},
 		{"a number as a date", named(connect.KindInt32, dateName), int64(1), "another type than the schema's, int32 org.apache.kafka.connect.data.Date"},
 		{"a date as a number", of(connect.KindInt64), connect.Date{Millis: 1}, "another type than the schema's, int64"},
 		{"a number as text", of(connect.KindString), int64(1), "another type"},
