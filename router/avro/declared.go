@@ -42,6 +42,12 @@ func (d *Declared) Record() string {
 	return d.schema.name
 }
 
+// Equal reports whether two schemas are the same to those who write and read by them: order of
+// members, names, types, defaults and logical types count; docs and other properties do not.
+func (d *Declared) Equal(o *Declared) bool {
+	return d.schema.equal(o.schema, map[[2]*node]bool{})
+}
+
 // references reads those that need no other first, and so on.
 func (p *parser) references(texts []string) error {
 	for pending := texts; len(pending) > 0; {

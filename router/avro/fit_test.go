@@ -318,6 +318,27 @@ func TestParse_TakesWhatJavaTakes(t *testing.T) {
 	}
 }
 
+func TestDeclared_EqualComparesWhatValuesDependOn(t *testing.T) {
+	const text = `{"type":"record","name":"a.R","fields":[{"name":"x","type":["null","a.R"],"default":null},
+		{"name":"l","type":{"type":"array","items":{"type":"enum","name":"E","symbols":["A","B"]}}},{"name":"i","type":"int","default":1},
+		{"name":"f","type":{"type":"fixed","name":"F","size":2}},{"name":"d","type":{"type":"bytes","logicalType":"decimal","precision":3,"scale":1}}]}`
+	edited := func(old, new string) *Declared {
+		require.Contains(t, text, old)
+		return parsed(t, strings.ReplaceAll(text, old, new))
+	}
+	d := parsed(t, text)
+	require.True(t, d.Equal(edited(`{"type":"record","name":"a.R","fields":`, `{"doc":"of it","type":"record","namespace":"a","connect.name":"x","name":"R","fields":`)))
+	require.True(t, d.Equal(edited(`"a.R"]`, `"R"]`)))
+	for old, new := range map[string]string{
+		`"a.R"`: `"b.R"`, `"name":"i"`: `"name":"j"`, `"default":1`: `"default":2`, `,"default":1`: ``, `"A","B"`: `"B","A"`, `"size":2`: `"size":3`,
+		`"scale":1`: `"scale":2`, `"precision":3`: `"precision":4`, `"logicalType"`: `"other"`, `["null","a.R"]`: `["null","a.R","int"]`,
+		`{"type":"array","items":`: `{"type":"map","values":`, `"name":"i","type":"int"`: `"name":"i","type":"long"`,
+	} {
+		require.False(t, d.Equal(edited(old, new)), "%s is %s", old, new)
+	}
+	require.False(t, parsed(t, `{"type":"array","items":"int"}`).Equal(parsed(t, `{"type":"array","items":"long"}`)))
+}
+
 func TestParse_FindsNames(t *testing.T) {
 	d := parsed(t, `{"type":"record","name":"x.R","fields":[
 		{"name":"a","type":{"type":"fixed","name":"x.a.b","size":1}},

@@ -1,6 +1,9 @@
 package avro
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+)
 
 // Types of Avro.
 const (
@@ -60,6 +63,27 @@ func (n *node) isNull() bool { return n.kind == typeNull }
 // takesNull reports whether null is a value.
 func (n *node) takesNull() bool {
 	return n.isNull() || slices.ContainsFunc(n.types, (*node).isNull)
+}
+
+// equal compares what decides how a value is written and read. Pairs that are being compared are
+// equal as far as it is known: schemas may contain themselves.
+func (n *node) equal(o *node, compared map[[2]*node]bool) bool {
+	pair := [2]*node{n, o}
+	if n == o || compared[pair] {
+		return true
+	}
+	if n == nil || o == nil {
+		return false
+	}
+	compared[pair] = true
+	return n.kind == o.kind && n.name == o.name && n.size == o.size && n.logical == o.logical &&
+		n.precision == o.precision && n.scale == o.scale && slices.Equal(n.symbols, o.symbols) &&
+		n.items.equal(o.items, compared) &&
+		slices.EqualFunc(n.types, o.types, func(a, b *node) bool { return a.equal(b, compared) }) &&
+		slices.EqualFunc(n.fields, o.fields, func(a, b *field) bool {
+			return a.name == b.name && (a.def == nil) == (b.def == nil) &&
+				bytes.Equal(a.def, b.def) && a.schema.equal(b.schema, compared)
+		})
 }
 
 // describe names a schema for people.

@@ -89,6 +89,8 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 			`["null",{"type":"string","connect.version":1,"connect.name":"io.debezium.data.Uuid"}]`},
 		{"a named array", usual, &source{Kind: connect.KindArray, Name: "tags", Doc: "of it", Items: of(connect.KindString)},
 			`{"type":"array","items":"string","connect.doc":"of it","connect.name":"tags"}`},
+		{"a parameter for avro", usual, &source{Kind: connect.KindMap, Items: of(connect.KindBool), Params: []connect.Parameter{{Key: "avro.java.string", Value: "String"}}},
+			`{"type":"map","values":"boolean","connect.parameters":{"avro.java.string":"String"},"avro.java.string":"String"}`},
 		{"debezium's micro timestamp", usual, named(connect.KindInt64, "io.debezium.time.MicroTimestamp"),
 			`{"type":"long","connect.version":1,"connect.name":"io.debezium.time.MicroTimestamp"}`},
 		{"debezium's enum", usual, named(connect.KindString, "io.debezium.data.Enum", connect.Parameter{Key: "allowed", Value: "a,b"}),
