@@ -3,11 +3,11 @@
 // A Converter makes the Avro schema of a Connect schema, with the text that AvroConverter
 // registers, and writes values by it:
 //
-//   - an optional value is a union with null, which comes first; behind the type where there is a
-//     default, since Avro takes the default of a union for its first type;
-//   - a struct is a record. Its name is split at the last dot; one without a name is ConnectDefault,
-//     ConnectDefault2 and so on, of the namespace io.confluent.connect.avro. A struct that appears
-//     again is written as its name;
+//   - an optional value is a union with null, which comes first; behind the type where there is
+//     a default, since Avro takes the default of a union for its first type;
+//   - a struct is a record. Its name is split at the last dot; one without a name is
+//     ConnectDefault, ConnectDefault2 and so on, of the namespace io.confluent.connect.avro. A
+//     struct that appears again is written as its name;
 //   - Decimal, Date, Time and Timestamp of Connect have Avro's logical types. The types of Debezium,
 //     such as io.debezium.time.MicroTimestamp, are the numbers and texts that they are in Connect,
 //     with their names in connect.name;
