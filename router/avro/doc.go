@@ -6,11 +6,11 @@
 //   - an optional value is a union with null, which comes first; behind the type where there is
 //     a default, since Avro takes the default of a union for its first type;
 //   - a struct is a record. Its name is split at the last dot; one without a name is
-//     ConnectDefault, ConnectDefault2 and so on, of the namespace io.confluent.connect.avro. A
-//     struct that appears again is written as its name;
-//   - Decimal, Date, Time and Timestamp of Connect have Avro's logical types. The types of Debezium,
-//     such as io.debezium.time.MicroTimestamp, are the numbers and texts that they are in Connect,
-//     with their names in connect.name;
+//     ConnectDefault, ConnectDefault2 and so on, of the namespace io.confluent.connect.avro.
+//     A struct that appears again is written as its name;
+//   - Decimal, Date, Time and Timestamp of Connect have Avro's logical types. Debezium's, such as
+//     io.debezium.time.MicroTimestamp, are the numbers and texts that they are in Connect, with
+//     their names in connect.name;
 //   - what Avro has no place for is in properties: connect.name, connect.version, connect.doc,
 //     connect.default, connect.parameters and connect.type;
 //   - bytes at the top are written without their length, as Confluent's serializer does.

@@ -247,6 +247,11 @@ func TestSchema_RefusesWhatAvroCannotName(t *testing.T) {
 	require.Contains(t, value.Hint, "scrub.invalid.names")
 	_, err = New(Options{Enhanced: true}).Schema(named(connect.KindString, "e", connect.Parameter{Key: enumParameter, Value: "e"}, connect.Parameter{Key: enumParameter + ".a-b", Value: "x"}))
 	require.ErrorContains(t, err, `Avro takes no symbol of the name "a-b"`)
+	enumOf := func(symbol string) *source {
+		return named(connect.KindString, "e", connect.Parameter{Key: enumParameter, Value: "shop.Size"}, connect.Parameter{Key: enumParameter + "." + symbol, Value: symbol})
+	}
+	_, err = New(Options{Enhanced: true}).Schema(record("x", member("a", enumOf("S")), member("b", enumOf("L"))))
+	require.ErrorContains(t, err, "member b: two different enums have the name shop.Size")
 	_, err = New(Options{Scrub: true}).Schema(record("x", member("a-b", of(connect.KindInt32)), member("a_b", of(connect.KindInt32))))
 	require.ErrorContains(t, err, "two members have the name a_b")
 }
