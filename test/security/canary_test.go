@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -43,6 +44,11 @@ var canaries = map[string]string{
 	"text of any key":          "cAnary-in-any-key-that-takes-text",
 	"sink.kafka.tls.key_file":  "cAnaryKeyMaterialOfAPrivateKey0123456789",
 	"a wrong password":         "cAnary-wrong-password",
+	"a client's secret":        "cAnary-secret-of-an-oauth-client",
+	"an access token":          "cAnary-access-token",
+	"an assertion":             "cAnary-assertion.of.a-client",
+	"a registry's password":    "cAnary-registry-password",
+	"a program's password":     "cAnary-printed-by-a-program",
 	"a payload":                "cAnary-payload-of-a-row",
 	"a key":                    "cAnary-key-of-a-row",
 	"a header":                 "cAnary-header-of-a-row",
@@ -233,6 +239,26 @@ func TestCanary_NoSecretIsEverPrinted(t *testing.T) {
 		several.do(func() { b.run(t, 2*time.Second, nil, append(args, "--config", whole)...) })
 	}
 	escaped := url.QueryEscape(canaries["a wrong password"])
+	token := func(answer http.HandlerFunc) map[string]string { // a login by OAUTHBEARER
+		o := parts.NewOIDC(t, time.Hour)
+		o.Answer(answer)
+		return map[string]string{"sink.kafka.sasl.username": "", "sink.kafka.sasl.password": "",
+			"sink.kafka.sasl.mechanism": toml("OAUTHBEARER"), "sink.kafka.sasl.oauth.token_url": toml(o.TokenURL()),
+			"sink.kafka.sasl.oauth.client_id": toml("rider"), "sink.kafka.sasl.oauth.client_secret": toml(canaries["a client's secret"])}
+	}
+	and := func(changes map[string]string, more map[string]string) map[string]string {
+		maps.Copy(changes, more)
+		return changes
+	}
+	says := func(status int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); _, _ = io.WriteString(w, text) }
+	}
+	registry := httptest.NewServer(says(http.StatusUnauthorized, `{"error_code":40101,"message":"Unauthorized"}`))
+	t.Cleanup(registry.Close)
+	prints := func(script string) map[string]string { // a password of a program
+		return map[string]string{"postgres.url": toml(fmt.Sprintf("postgres://rider@127.0.0.1:%d/postgres?sslmode=disable", b.port)),
+			"postgres.password_command": fmt.Sprintf(`["/bin/sh", "-c", "%s", "%s"]`, script, canaries["a program's password"])}
+	}
 	at := func(rest string) string { return toml(fmt.Sprintf("postgres://rider:"+rest, b.port)) }
 	for _, changes := range map[string]map[string]string{
 		"wrong password":            {"postgres.url": at(escaped + "@127.0.0.1:%d/postgres?sslmode=disable")},
@@ -265,7 +291,22 @@ func TestCanary_NoSecretIsEverPrinted(t *testing.T) {
 		"secret of a wrong type":    {"postgres.url": "{ x = " + toml(canaries["postgres.url"]) + " }"},
 		"variable that is not set":  {"postgres.url": toml("postgres://rider:" + escaped + "${NOT_SET}@127.0.0.1/postgres")},
 		"both":                      {"admin.token_file": b.file(t, "token", canaries["admin.token"])},
-		"a line that is no TOML":    {"postgres.url": toml("postgres://rider:"+escaped+"@127.0.0.1:1/postgres") + " x"},
+		"client refused":            token(says(http.StatusUnauthorized, `{"error":"invalid_client"}`)),
+		"answer that is no token":   token(says(http.StatusOK, `<html>`+canaries["an access token"])),
+		"token that is none":        token(says(http.StatusOK, `{"token_type":"Bearer","access_token":"`+canaries["an access token"]+` x"}`)),
+		"token that is refused":     token(says(http.StatusOK, `{"token_type":"Bearer","expires_in":60,"access_token":"`+canaries["an access token"]+`"}`)),
+		"token in a file": and(token(nil), map[string]string{"sink.kafka.sasl.oauth.token_url": "", "sink.kafka.sasl.oauth.client_id": "",
+			"sink.kafka.sasl.oauth.client_secret": "", "sink.kafka.sasl.oauth.token_file": b.file(t, "access", canaries["an access token"])}),
+		"assertion that is refused": and(token(says(http.StatusBadRequest, `{"error":"invalid_grant"}`)), map[string]string{
+			"sink.kafka.sasl.oauth.client_secret": "", "sink.kafka.sasl.oauth.assertion_file": b.file(t, "assertion", canaries["an assertion"])}),
+		"two logins": and(token(nil), map[string]string{"sink.kafka.sasl.password": toml(canaries["sink.kafka.sasl.password"])}),
+		"registry refuses": {"format.value": toml("avro"), "registry.urls": "[" + toml(registry.URL) + "]", "registry.username": toml("rider"),
+			"registry.password": toml(canaries["a registry's password"])},
+		"registry with a login":  {"format.value": toml("avro"), "registry.urls": "[" + toml("http://rider:"+canaries["a registry's password"]+"@127.0.0.1:1") + "]"},
+		"program that fails":     prints("echo $0; exit 3"),
+		"program's password":     prints("echo $0"),
+		"program prints NULs":    prints(`printf '%s\\\\000\\\\n' $0`),
+		"a line that is no TOML": {"postgres.url": toml("postgres://rider:"+escaped+"@127.0.0.1:1/postgres") + " x"},
 	} {
 		config := b.with(t, changes)
 		for _, args := range [][]string{{"config", "print"}, {"check"}, {"alerts", "test"}, {"run"}} {
