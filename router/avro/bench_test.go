@@ -29,16 +29,19 @@ func BenchmarkAppend(b *testing.B) {
 		`"at":1700000000123456,"lines":[{"sku":"A-1","count":1},{"sku":"B-2","count":12}]}`)
 	json := connect.NewEncoder(connect.Converter{Format: "json", Decimals: "NUMERIC"}, false)
 	var buffer []byte
-	for name, write := range map[string]func() ([]byte, error){
-		"schema":             func() ([]byte, error) { return made.Append(buffer[:0], v) },
-		"declared":           func() ([]byte, error) { return declared.Append(buffer[:0], s, v) },
-		"declared from JSON": func() ([]byte, error) { return declared.AppendJSON(buffer[:0], doc) },
-		"JSON":               func() ([]byte, error) { return json.Value(s, nil, v) },
+	for _, c := range []struct {
+		name  string
+		write func() ([]byte, error)
+	}{
+		{"schema", func() ([]byte, error) { return made.Append(buffer[:0], v) }},
+		{"declared", func() ([]byte, error) { return declared.Append(buffer[:0], s, v) }},
+		{"declared from JSON", func() ([]byte, error) { return declared.AppendJSON(buffer[:0], doc) }},
+		{"JSON", func() ([]byte, error) { return json.Value(s, nil, v) }},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				out, err := write()
+				out, err := c.write()
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -161,6 +161,7 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 			member("t", withDefault(named(connect.KindInt32, dateName), connect.Date{Millis: 2 * millisPerDay, DayOnly: true})),
 			member("l", withDefault(listOf(of(connect.KindInt32)), []any{int64(1), int64(2)})),
 			member("n", withDefault(listOf(optional(of(connect.KindInt32))), []any{int64(1)})),
+			member("u", withDefault(mapOf(optional(of(connect.KindBool))), connect.Map{{Key: connect.Text("k"), Value: true}})),
 			member("h", withDefault(mapOf(of(connect.KindBool)), connect.Map{{Key: connect.Text("k"), Value: true}}))),
 			`{"type":"record","name":"d","fields":[` +
 				`{"name":"i","type":{"type":"int","connect.default":-1},"default":-1},` +
@@ -175,6 +176,7 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 				`{"name":"t","type":{"type":"int","connect.version":1,"connect.default":2,"connect.name":"org.apache.kafka.connect.data.Date","logicalType":"date"},"default":2},` +
 				`{"name":"l","type":{"type":"array","items":"int","connect.default":[1,2]},"default":[1,2]},` +
 				`{"name":"n","type":{"type":"array","items":["null","int"],"connect.default":[1]}},` +
+				`{"name":"u","type":{"type":"map","values":["null","boolean"],"connect.default":{"k":true}}},` +
 				`{"name":"h","type":{"type":"map","values":"boolean","connect.default":{"k":true}},"default":{"k":true}}],"connect.name":"d"}`},
 		{"an enum that is a text", Options{}, enum, `"string"`},
 		{"an enum", Options{Enhanced: true}, record("shop.Shirt", member("size", enum), member("next", optional(enum))),
