@@ -128,6 +128,9 @@ type Format struct {
 	// a schema that the registry does not have yet is registered
 	KeyAutoRegister bool `toml:"key.auto.register.schemas"`
 	KeyNormalize    bool `toml:"key.normalize.schemas"` // the registry compares schemas by meaning
+	// of avro: what is written is the latest version of the subject, or the schema in a file
+	KeyLatest     bool   `toml:"key.use.latest.version"`
+	KeySchemaFile string `toml:"key.schema.file"`
 	// of avro: an enum's text is an enum; schemas carry Connect's names and versions; characters
 	// that Avro refuses in names are replaced
 	KeyEnhanced       bool   `toml:"key.enhanced.avro.schema.support"`
@@ -136,6 +139,8 @@ type Format struct {
 	ValueStrategy     string `toml:"value.subject.name.strategy"` // as for the key, and all below
 	ValueAutoRegister bool   `toml:"value.auto.register.schemas"`
 	ValueNormalize    bool   `toml:"value.normalize.schemas"`
+	ValueLatest       bool   `toml:"value.use.latest.version"`
+	ValueSchemaFile   string `toml:"value.schema.file"`
 	ValueEnhanced     bool   `toml:"value.enhanced.avro.schema.support"`
 	ValueMetaData     bool   `toml:"value.connect.meta.data"`
 	ValueScrub        bool   `toml:"value.scrub.invalid.names"`

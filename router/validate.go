@@ -169,6 +169,12 @@ func (f Format) Validate() error {
 	bad.oneOf("cloudevents", cmp.Or(f.CloudEvents, "none"), "none, binary, structured")
 	bad.oneOf("key.subject.name.strategy", cmp.Or(f.KeyStrategy, "topic"), Strategies)
 	bad.oneOf("value.subject.name.strategy", cmp.Or(f.ValueStrategy, "topic"), Strategies)
+	for side, two := range map[string]bool{"key": f.KeyLatest && f.KeySchemaFile != "",
+		"value": f.ValueLatest && f.ValueSchemaFile != ""} {
+		if two {
+			bad.add("%s.schema.file and %[1]s.use.latest.version are two schemas: remove one", side)
+		}
+	}
 	if key, value := f.Registered(); (key || value) && f.IsCloudEvents() {
 		bad.add("cloudevents = %q has no place with values or keys for a schema registry",
 			f.CloudEvents)

@@ -123,7 +123,7 @@ var shown = strings.Fields(`
 	router.unavailable.value.placeholder router.topic.prefix router.tables router.messages
 	router.header_id router.headers_column router.topic_allow
 
-	format.key.encoding format.value.encoding
+	format.key.encoding format.value.encoding format.key.schema.file format.value.schema.file
 	format.cloudevents.source format.cloudevents.datacontenttype
 
 	sink.kafka.brokers sink.kafka.client_id sink.kafka.version sink.kafka.tls.ca_file

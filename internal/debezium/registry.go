@@ -29,20 +29,13 @@ func (t *translator) avroOptions(part string) {
 		name      string
 		otherwise bool
 	}{
-		{"auto.register.schemas", true}, {"normalize.schemas", false},
+		{"auto.register.schemas", true}, {"normalize.schemas", false}, {"use.latest.version", false},
 		{"enhanced.avro.schema.support", false}, {"connect.meta.data", true},
 		{"scrub.invalid.names", false},
 	} {
 		if v, ok := t.boolean(prefix+o.name, o.otherwise); ok {
 			t.mapGiven(prefix+o.name, "", formatSetting(part, o.name, v))
 		}
-	}
-	if latest, ok := t.boolean(prefix+"use.latest.version", false); ok {
-		if latest {
-			t.refuse(prefix+"use.latest.version", "postrider writes the schema of the row, and looks it "+
-				"up with auto.register.schemas = false: set that, and this to false")
-		}
-		t.given(prefix+"use.latest.version", "the default")
 	}
 	strategy := prefix + part + ".subject.name.strategy"
 	if class, given := t.get(strategy); given {

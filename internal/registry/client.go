@@ -23,8 +23,9 @@ type Client struct {
 	api    *sr.Client
 	tokens *credentials.Source // nil: none
 
-	mu  sync.Mutex // guards what follows
-	ids map[identity]int
+	mu     sync.Mutex // guards what follows
+	ids    map[identity]int
+	latest map[string]sr.SubjectSchema // by subject, as they were when they were first needed
 	// subjects of ids that come with framed values, by id
 	subjects map[int]map[string]bool
 }
@@ -45,7 +46,8 @@ type Usage struct {
 
 // New makes a client of a valid configuration, which connects when it is used.
 func New(cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, ids: map[identity]int{}, subjects: map[int]map[string]bool{}}
+	c := &Client{cfg: cfg, ids: map[identity]int{}, latest: map[string]sr.SubjectSchema{},
+		subjects: map[int]map[string]bool{}}
 	if cfg.OAuth.IsSet() {
 		c.tokens = credentials.NewSource(func(ctx context.Context) (credentials.Token, error) {
 			return cfg.OAuth.Fetch(ctx, section+".oauth")
@@ -188,6 +190,28 @@ func excerpt(text string) string {
 	return text
 }
 
+// Latest is the latest schema of a subject when it was first requested. It blocks and fails as
+// ID.
+func (c *Client) Latest(subject string) (sr.SubjectSchema, error) {
+	c.mu.Lock()
+	known, found := c.latest[subject]
+	c.mu.Unlock()
+	if found {
+		return known, nil
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	const latest = -1
+	has, err := c.api.SchemaByVersion(ctx, subject, latest)
+	if err != nil {
+		return has, c.failure(subject, Usage{}, err)
+	}
+	c.mu.Lock()
+	c.latest[subject] = has
+	c.mu.Unlock()
+	return has, nil
+}
+
 // Belongs reports whether an id is one of a subject, and asks the registry once for each.
 func (c *Client) Belongs(id int, subject string) (bool, error) {
 	c.mu.Lock()
@@ -272,9 +296,10 @@ func (c *Client) failure(subject string, u Usage, err error) error {
 		status >= http.StatusInternalServerError, status == http.StatusTooManyRequests:
 		return &advised{away, text, "check registry.urls, and the registry's own log"}
 	case status == http.StatusNotFound && !u.Register:
-		return connect.Unwritable("register the schema under subject "+subject+", or set "+
-			"auto.register.schemas to true in [format]", "the registry does not have its schema under "+
-			"subject %s: %s", subject, text)
+		return connect.Unwritable("register the schema under subject "+subject+", or let the relay do "+
+			"so ([format]: auto.register.schemas = true, use.latest.version = false)",
+			"the registry does not have its schema under "+
+				"subject %s: %s", subject, text)
 	case status == http.StatusConflict:
 		return connect.Unwritable("have the application write what consumers of the versions so far "+
 			"can read, or change the compatibility of subject "+subject, "its schema does not fit the "+

@@ -5,8 +5,11 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"fmt"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -293,6 +296,57 @@ func TestClient_RefusesAnotherSchemaUnderAKnownID(t *testing.T) {
 	require.ErrorIs(t, err, connect.ErrRegistryHalt)
 	require.ErrorContains(t, err, `"name":"Other"`)
 	require.ErrorContains(t, err, "shop")
+}
+
+const declaredText = `{"type":"record","name":"Order","namespace":"shop","fields":[` +
+	`{"name":"id","type":"long"},{"name":"note","type":["null","string"],"default":null},` +
+	`{"name":"total","type":{"type":"bytes","logicalType":"decimal","precision":9,"scale":2}}]}`
+
+var jsonSchema = &connect.Schema{Kind: connect.KindString, Optional: true, Name: "io.debezium.data.Json", Version: "1"}
+
+// A document in the payload column is written by a schema that somebody has declared.
+func TestWriter_WritesDocumentsByADeclaredSchema(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "order.avsc")
+	require.NoError(t, os.WriteFile(file, []byte(declaredText), 0o600))
+	for name, format := range map[string]func(*router.Format, *fake){
+		"of a file": func(f *router.Format, _ *fake) { f.ValueSchemaFile = file },
+		"the latest version": func(f *router.Format, registry *fake) {
+			f.ValueLatest = true
+			_, _, err := registry.RegisterSchema("orders-value", sr.Schema{Schema: declaredText})
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, with := newFake(t), avroFormat()
+			format(&with, f)
+			r, _ := opened(t, at(f.URL()), with)
+			b, err := r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{"total": 12.5, "id": 7}`))
+			require.NoError(t, err)
+			_, text, v := decode(t, f, b)
+			require.JSONEq(t, declaredText, text)
+			m := v.(map[string]any)
+			require.Equal(t, int64(7), m["id"])
+			require.Nil(t, m["note"])
+			require.Equal(t, "25/2", m["total"].(*big.Rat).String())
+
+			before := f.requests.Load()
+			_, err = r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{"id": "seven", "total": 1}`))
+			requireRow(t, err, "id")
+			_, err = r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{"id": 1, "total": 1, "else": 2}`))
+			requireRow(t, err, "else")
+			require.Equal(t, before, f.requests.Load())
+		})
+	}
+	f, format := newFake(t), avroFormat()
+	format.ValueLatest = true
+	r, _ := opened(t, at(f.URL()), format)
+	_, err := r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{}`))
+	requireRow(t, err, "does not have its schema under subject orders-value")
+
+	format = avroFormat()
+	format.ValueSchemaFile = filepath.Join(t.TempDir(), "none.avsc")
+	_, err = Open(at(f.URL()), format)
+	require.ErrorContains(t, err, "format.value.schema.file")
 }
 
 // A preview leaves nothing in the registry, and says before the first row what would be refused.

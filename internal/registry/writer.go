@@ -2,14 +2,16 @@ package registry
 
 import (
 	"encoding/binary"
+	"fmt"
+	"os"
 	"slices"
 	"sync"
 
-	"github.com/hamba/avro/v2"
 	"github.com/twmb/franz-go/pkg/sr"
 
+	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/router"
-	avroconverter "github.com/postrider/postrider/router/avro"
+	"github.com/postrider/postrider/router/avro"
 	"github.com/postrider/postrider/router/connect"
 )
 
@@ -21,7 +23,11 @@ type Writer struct {
 	format string
 	names  string // the subject name strategy
 	usage  Usage
-	avro   *avroconverter.Converter
+	avro   *avro.Converter
+	latest bool // write the latest version of the subject
+
+	declared *avro.Declared // of a file; nil: none
+	text     string         // of declared
 
 	mu     sync.Mutex // guards what follows
 	recent map[string][]*prepared
@@ -30,7 +36,7 @@ type Writer struct {
 // prepared is a schema with its id.
 type prepared struct {
 	source *connect.Schema
-	schema *avroconverter.Schema
+	write  func(dst []byte, v any) ([]byte, error)
 	id     int
 }
 
@@ -59,20 +65,47 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 		return r, err
 	}
 	if key {
-		r.Key = &Writer{client: client, side: "key", format: f.Key, names: f.KeyStrategy,
-			usage:  Usage{f.KeyAutoRegister, f.KeyNormalize, preview},
-			recent: map[string][]*prepared{},
-			avro: avroconverter.New(avroconverter.Options{Enhanced: f.KeyEnhanced,
-				MetaData: f.KeyMetaData, Scrub: f.KeyScrub})}
+		w := &Writer{client: client, side: "key", format: f.Key, names: f.KeyStrategy,
+			usage: Usage{f.KeyAutoRegister, f.KeyNormalize, preview}, latest: f.KeyLatest,
+			avro: avro.New(avro.Options{Enhanced: f.KeyEnhanced, MetaData: f.KeyMetaData,
+				Scrub: f.KeyScrub})}
+		if err := w.declare(f.KeySchemaFile); err != nil {
+			return r, err
+		}
+		r.Key = w
 	}
 	if value {
-		r.Value = &Writer{client: client, side: "value", format: f.Value, names: f.ValueStrategy,
-			usage:  Usage{f.ValueAutoRegister, f.ValueNormalize, preview},
-			recent: map[string][]*prepared{},
-			avro: avroconverter.New(avroconverter.Options{Enhanced: f.ValueEnhanced,
-				MetaData: f.ValueMetaData, Scrub: f.ValueScrub})}
+		w := &Writer{client: client, side: "value", format: f.Value, names: f.ValueStrategy,
+			usage: Usage{f.ValueAutoRegister, f.ValueNormalize, preview}, latest: f.ValueLatest,
+			avro: avro.New(avro.Options{Enhanced: f.ValueEnhanced, MetaData: f.ValueMetaData,
+				Scrub: f.ValueScrub})}
+		if err := w.declare(f.ValueSchemaFile); err != nil {
+			return r, err
+		}
+		r.Value = w
 	}
 	return r, nil
+}
+
+// declare reads the schema to write from a file, if there is one.
+func (w *Writer) declare(file string) error {
+	w.recent = map[string][]*prepared{}
+	if file == "" {
+		return nil
+	}
+	key := "format." + w.side + ".schema.file"
+	if err := secret.CheckPath(file); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	w.text = string(text)
+	if w.declared, err = avro.Parse(w.text); err != nil {
+		return fmt.Errorf("%s: %s: %w", key, file, err)
+	}
+	return nil
 }
 
 // magic is the first byte of Confluent's framing; four with the id follow.
@@ -94,7 +127,7 @@ func (w *Writer) Append(dst []byte, topic string, s *connect.Schema, v any) ([]b
 	}
 	dst = append(dst, magic)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(p.id)) //nolint:gosec // checked by prepare
-	return p.schema.Append(dst, v)
+	return p.write(dst, v)
 }
 
 // prepare finds the id of a schema. Each row with expanded JSON has a schema of its own: those of
@@ -109,24 +142,59 @@ func (w *Writer) prepare(topic string, s *connect.Schema) (*prepared, error) {
 		known[0] = p
 		return p, nil
 	}
-	schema, err := w.avro.Schema(s)
+	p, err := w.make(topic, s)
 	if err != nil {
 		return nil, err
 	}
-	subject, err := w.subject(topic, schema.Record())
-	if err != nil {
-		return nil, err
-	}
-	id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: sr.TypeAvro}, w.usage)
-	if err != nil {
-		return nil, err
-	}
-	p := &prepared{s, schema, id}
 	if len(known) == 0 && len(w.recent) == recentTopics {
 		clear(w.recent)
 	}
 	w.recent[topic] = slices.Insert(known[:min(len(known), recentSchemas-1)], 0, p)
 	return p, nil
+}
+
+func (w *Writer) make(topic string, s *connect.Schema) (*prepared, error) {
+	if w.declared != nil {
+		subject, err := w.subject(topic, w.declared.Record())
+		if err != nil {
+			return nil, err
+		}
+		id, err := w.client.ID(subject, sr.Schema{Schema: w.text, Type: sr.TypeAvro}, w.usage)
+		return &prepared{s, by(w.declared, s), id}, err
+	}
+	schema, err := w.avro.Schema(s)
+	if err != nil {
+		return nil, err
+	}
+	subject, err := w.subject(topic, schema.Record())
+	switch {
+	case err != nil:
+		return nil, err
+	case !w.latest:
+		id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: sr.TypeAvro}, w.usage)
+		return &prepared{s, schema.Append, id}, err
+	}
+	has, err := w.client.Latest(subject)
+	if err != nil {
+		return nil, err
+	}
+	declared, err := avro.Parse(has.Schema.Schema)
+	if err != nil || has.Type != sr.TypeAvro || len(has.References) > 0 {
+		return nil, connect.Unwritable("set format."+w.side+".use.latest.version to false",
+			"version %d of subject %s is no Avro schema without references", has.Version, subject)
+	}
+	return &prepared{s, by(declared, s), has.ID}, nil
+}
+
+// by writes values of a Connect schema by a declared one: documents by their members.
+func by(declared *avro.Declared, s *connect.Schema) func(dst []byte, v any) ([]byte, error) {
+	if s != nil && s.Name == "io.debezium.data.Json" {
+		return func(dst []byte, v any) ([]byte, error) {
+			text, _ := v.(connect.Text)
+			return declared.AppendJSON(dst, text)
+		}
+	}
+	return func(dst []byte, v any) ([]byte, error) { return declared.Append(dst, s, v) }
 }
 
 // subject is the name under which a schema is registered, by Confluent's strategies.
@@ -175,16 +243,16 @@ func (w *Writer) framed(dst []byte, topic string, v any) ([]byte, error) {
 	return append(dst, b...), nil
 }
 
-// sameSchema compares schemas by what a reader needs of them: names, types, defaults and logical
-// types; a registry may write them in another order.
+// sameSchema compares schemas by what a reader needs of them: a registry may write them in another
+// order, or without docs.
 func sameSchema(a, b sr.Schema) bool {
 	if a.Schema == b.Schema {
 		return a.Type == b.Type
 	}
-	ours, err := avro.ParseWithCache(a.Schema, "", &avro.SchemaCache{})
+	ours, err := avro.Parse(a.Schema)
 	if err != nil {
 		return false
 	}
-	theirs, err := avro.ParseWithCache(b.Schema, "", &avro.SchemaCache{})
-	return err == nil && ours.Fingerprint() == theirs.Fingerprint()
+	theirs, err := avro.Parse(b.Schema)
+	return err == nil && ours.Equal(theirs)
 }
