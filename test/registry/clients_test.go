@@ -1,0 +1,177 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/sr/srfake"
+
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/registry"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/router/connect"
+	"github.com/postrider/postrider/test/parts"
+)
+
+func TestMain(m *testing.M) { parts.Main(m) }
+
+func of(k connect.Kind, name string, params ...connect.Parameter) *connect.Schema {
+	return &connect.Schema{Kind: k, Name: name, Params: params}
+}
+
+func optional(s *connect.Schema) *connect.Schema {
+	o := *s
+	o.Optional = true
+	return &o
+}
+
+func record(name string, fields ...any) *connect.Schema {
+	s := &connect.Schema{Kind: connect.KindStruct, Name: name}
+	for i := 0; i < len(fields); i += 2 {
+		s.Fields = append(s.Fields, &connect.Field{Name: fields[i].(string), Schema: fields[i+1].(*connect.Schema)})
+	}
+	return s
+}
+
+func structure(s *connect.Schema, values ...any) *connect.Structure {
+	return &connect.Structure{Schema: s, Values: values}
+}
+
+var (
+	text    = of(connect.KindString, "")
+	long    = of(connect.KindInt64, "")
+	item    = record("shop.Item", "sku", text, "n", of(connect.KindInt32, ""))
+	withDef = &connect.Schema{Kind: connect.KindInt64, Def: int64(7)}
+	scalars = record("shop.Scalars", "i16", of(connect.KindInt16, ""), "i32", of(connect.KindInt32, ""), "i64", long,
+		"f", of(connect.KindFloat, ""), "d", of(connect.KindDouble, ""), "b", of(connect.KindBool, ""), "s", text,
+		"raw", of(connect.KindBytes, ""))
+	members  = record("shop.Members", "none", optional(text), "some", optional(text), "preset", withDef)
+	logical  = "org.apache.kafka.connect.data."
+	logicals = record("shop.Logicals", "amount", of(connect.KindBytes, logical+"Decimal", connect.Parameter{Key: "scale", Value: "2"}),
+		"day", of(connect.KindInt32, logical+"Date"), "clock", of(connect.KindInt32, logical+"Time"),
+		"moment", of(connect.KindInt64, logical+"Timestamp"))
+	debeziums = record("pg.public.outbox.order.Value", "id", of(connect.KindString, "io.debezium.data.Uuid"),
+		"payload", optional(of(connect.KindString, "io.debezium.data.Json")), "at", of(connect.KindInt64, "io.debezium.time.MicroTimestamp"))
+	order = optional(record("shop.Order", "first", item, "items", &connect.Schema{Kind: connect.KindArray, Items: item},
+		"tags", &connect.Schema{Kind: connect.KindMap, Items: optional(text)}))
+)
+
+// pairs are schemas and values, and what the two clients make of them. kafkajs' client leaves logical types to the application.
+var pairs = []struct {
+	name         string
+	schema       *connect.Schema
+	value        any
+	python, node string
+}{
+	{"text", text, connect.Text("a 🚚"), `"a 🚚"`, `"a 🚚"`},
+	{"optional text", optional(text), connect.Text("x"), `"x"`, `"x"`},
+	{"scalars", scalars, structure(scalars, int64(-7), int64(1<<31-1), int64(1<<52), float32(1.5), 2.25, true, connect.Text("é"), connect.Buffer{0, 255}),
+		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":{"bytes":"AP8="}}`,
+		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":{"bytes":"AP8="}}`},
+	{"members that are null or have a default", members, structure(members, nil, connect.Text("some"), int64(8)),
+		`{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`},
+	{"Connect's logical types", logicals, structure(logicals, connect.Decimal{Unscaled: big.NewInt(-1230), Scale: 2},
+		connect.Date{Millis: 20_468 * 86_400_000, DayOnly: true}, connect.Date{Millis: 34_200_123}, connect.Date{Millis: 1_768_469_400_123}),
+		`{"amount":{"decimal":"-12.30"},"day":{"date":"2026-01-15"},"clock":{"time":"09:30:00.123000"},"moment":{"timestamp":"2026-01-15T09:30:00.123000+00:00"}}`,
+		`{"amount":{"bytes":"+zI="},"day":20468,"clock":34200123,"moment":1768469400123}`},
+	{"Debezium's types", debeziums, structure(debeziums, connect.Text("00000000-0000-0000-0000-000000000001"), connect.Text(`{"a": 1}`), int64(1_768_469_400_123_456)),
+		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`,
+		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`},
+	{"nested structs, arrays and maps", order, structure(order, structure(item, connect.Text("a"), int64(1)),
+		[]any{structure(item, connect.Text("b"), int64(2)), structure(item, connect.Text("c"), int64(3))},
+		connect.Map{{Key: connect.Text("k"), Value: connect.Text("v")}, {Key: connect.Text("n")}}),
+		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`,
+		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`},
+}
+
+// framed is the input of the programs: each pair in a topic of its own.
+func framed(t *testing.T, url string) []byte {
+	t.Helper()
+	cfg, format := registry.DefaultConfig(), router.DefaultFormat()
+	cfg.URLs, cfg.Timeout, format.Value = []string{url}, time.Minute, "avro"
+	r, err := registry.Open(cfg, format)
+	require.NoError(t, err)
+	var lines bytes.Buffer
+	for i, p := range pairs {
+		topic := fmt.Sprintf("topic-%d", i)
+		value, err := r.Value.Append(nil, topic, p.schema, p.value)
+		require.NoError(t, err, p.name)
+		line, err := json.Marshal(map[string]string{"topic": topic, "value": base64.StdEncoding.EncodeToString(value)})
+		require.NoError(t, err)
+		lines.Write(append(line, '\n'))
+	}
+	return lines.Bytes()
+}
+
+// run installs the programs, once for each state of their files, and decodes what is framed.
+func run(t *testing.T, name, install string, command ...string) []string {
+	t.Helper()
+	sum := sha256.New()
+	files, err := filepath.Glob("clients/*")
+	require.NoError(t, err)
+	fmt.Fprintln(sum, install, command)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		fmt.Fprintf(sum, "%s %q\n", file, content)
+	}
+	cache, err := embedded.CacheDir()
+	require.NoError(t, err)
+	dir := filepath.Join(cache, fmt.Sprintf("registry-%s-%x", name, sum.Sum(nil)[:4]))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	require.NoError(t, embedded.PrepareOnce(ctx, dir, func(tmp string) error {
+		if err := os.CopyFS(tmp, os.DirFS("clients")); err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, "sh", "-c", install)
+		cmd.Dir, cmd.Env = tmp, parts.Environment()
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, output)
+		}
+		return nil
+	}))
+	server := srfake.New()
+	t.Cleanup(server.Close)
+	cmd := exec.CommandContext(ctx, command[0], append(command[1:], server.URL())...)
+	cmd.Dir, cmd.Env = dir, parts.Environment()
+	cmd.Stdin = bytes.NewReader(framed(t, server.URL()))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	require.NoError(t, err, "%s", stderr.String())
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	require.Len(t, lines, len(pairs), "%s", stderr.String())
+	return lines
+}
+
+func TestAvro_IsDecodedByConfluentsPythonClient(t *testing.T) {
+	if err := exec.Command("python3", "-c", "import venv, ensurepip").Run(); err != nil {
+		parts.Lacking(t, "python", "Debian packages python3 and python3-venv")
+	}
+	for i, line := range run(t, "python", "python3 -m venv --copies .venv && .venv/bin/pip install -q -r requirements.txt",
+		".venv/bin/python3", "decode.py") {
+		require.JSONEq(t, pairs[i].python, line, pairs[i].name)
+	}
+}
+
+func TestAvro_IsDecodedByKafkajs(t *testing.T) {
+	if _, err := exec.LookPath("npm"); err != nil {
+		parts.Lacking(t, "node", "Debian packages nodejs and npm")
+	}
+	for i, line := range run(t, "node", "npm install --silent --no-fund --no-audit", "node", "decode.js") {
+		require.JSONEq(t, pairs[i].node, line, pairs[i].name)
+	}
+}
