@@ -103,8 +103,8 @@ type Config struct {
 // Beside the names of key and value stand the options of their converters, under Connect's names
 // for them.
 type Format struct {
-	// string | json | json+schema | binary | avro | framed | short | integer | long | float |
-	// double | boolean
+	// string | json | json+schema | binary | avro | json_schema | framed | short | integer | long |
+	// float | double | boolean
 	Key     string `toml:"key"`
 	Value   string `toml:"value"`   // the same
 	Headers string `toml:"headers"` // simple | string | json | json+schema
@@ -122,7 +122,7 @@ type Format struct {
 	ValueEncoding string `toml:"value.encoding"`                  // as for the key
 	ValueDelegate string `toml:"value.delegate"`                  // as for the key
 
-	// of avro and framed: the options of Confluent's converters, under their names
+	// of avro, json_schema and framed: the options of Confluent's converters, under their names
 
 	KeyStrategy string `toml:"key.subject.name.strategy"` // topic | record | topic_record
 	// a schema that the registry does not have yet is registered

@@ -175,6 +175,14 @@ func (f Format) Validate() error {
 			bad.add("%s.schema.file and %[1]s.use.latest.version are two schemas: remove one", side)
 		}
 	}
+	for side, other := range map[string]bool{
+		"key":   f.Key != "avro" && (f.KeyLatest || f.KeySchemaFile != ""),
+		"value": f.Value != "avro" && (f.ValueLatest || f.ValueSchemaFile != ""),
+	} {
+		if other {
+			bad.add("%s.schema.file and %[1]s.use.latest.version need format.%[1]s = \"avro\"", side)
+		}
+	}
 	if key, value := f.Registered(); (key || value) && f.IsCloudEvents() {
 		bad.add("cloudevents = %q has no place with values or keys for a schema registry",
 			f.CloudEvents)

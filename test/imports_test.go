@@ -95,6 +95,7 @@ var allowed = map[string][]string{
 	},
 	"internal/registry": {
 		"internal/credentials", "internal/tlsfiles", "router", "router/avro", "router/connect",
+		"router/jsonschema",
 	},
 	"router/avro":          {"router/connect"},
 	"internal/ratelimit":   {"internal/units", "sink"},
@@ -129,6 +130,7 @@ var allowed = map[string][]string{
 	"test":                    {},
 	"test/...":                {"..."},
 	"router/connect":          {},
+	"router/jsonschema":       {"router/connect"},
 	"router/javaregex":        {},
 	"slot/monitor": {
 		"internal/postgres", "internal/ratelimit", "slot", "slot/partition",

@@ -23,7 +23,8 @@ type schema struct {
 }
 
 var converters = []string{
-	"string", "json", "json+schema", "binary", "avro", "framed", "short", "integer", "long",
+	"string", "json", "json+schema", "binary", "avro", "json_schema", "framed", "short", "integer",
+	"long",
 	"float", "double", "boolean",
 }
 

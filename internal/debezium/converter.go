@@ -84,8 +84,8 @@ func (t *translator) converter(part, fromWorker string) string {
 		t.encoding(part)
 	case f == "binary":
 		t.delegate(part)
-	case f == "avro":
-		t.avroOptions(part)
+	case registered(f):
+		t.registryOptions(part, f)
 	}
 	t.commonOptions(part)
 	return f
@@ -175,16 +175,17 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 		f, text = "json+schema", "is not in the file, so the worker's own converter counts: look at "+
 			name+" in its properties. Assumed is JsonConverter with schemas, as in Kafka Connect's "+
 			"samples. If that is wrong every record changes: name it with "+flag
-	case !slices.Contains([]string{"string", "json", "json+schema", "binary", "avro"}, f):
+	case !slices.Contains([]string{"string", "json", "json+schema", "binary", "avro",
+		"json_schema"}, f):
 		if f = format(fromWorker); !takes(part, f) {
 			t.refuse(name, flag+": "+unknownConverter(fromWorker, part))
 			return ""
 		}
 	}
-	if f == "avro" {
-		t.avroOptions(part)
+	if registered(f) {
+		t.registryOptions(part, f)
 	}
-	if strings.HasPrefix(f, "json") {
+	if f == "json" || f == "json+schema" {
 		t.doc.set(formatSetting(part, "replace.null.with.default", true))
 	}
 	t.mapped(name, text, formatSetting(part, "", f)).Attention = assumed
@@ -215,10 +216,10 @@ func unknownConverter(class, part string) string {
 			"\"binary\" writes CloudEvents 1.0 with other attributes and data: see docs/CLOUDEVENTS.md, " +
 			"move the consumers to them, and use StringConverter here"
 	case slices.ContainsFunc([]string{"avro", "protobuf", "jsonschema", "registry", "glue"}, has):
-		return what + ": for a schema registry it has Confluent's AvroConverter alone. Let the " +
-			"application write the encoded bytes into a bytea payload and use ByteArrayConverter " +
-			"(format.value = \"binary\" or \"framed\"), or move the " +
-			"consumers to JsonConverter or StringConverter while Debezium still runs"
+		return what + ": for a schema registry it has Confluent's AvroConverter and " +
+			"JsonSchemaConverter. Let the application write the encoded bytes into a bytea payload and " +
+			"use ByteArrayConverter (format.value = \"binary\" or \"framed\"), or move the consumers to " +
+			"JsonConverter or StringConverter while Debezium still runs"
 	case part == "header":
 		return what + " for headers: use SimpleHeaderConverter, StringConverter or JsonConverter"
 	}

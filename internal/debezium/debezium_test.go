@@ -132,7 +132,6 @@ func TestTranslate_MapsConverters(t *testing.T) {
 func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 	for class, alternative := range map[string]string{
 		"io.confluent.connect.protobuf.ProtobufConverter":             "schema registry",
-		"io.confluent.connect.json.JsonSchemaConverter":               "schema registry",
 		"io.apicurio.registry.utils.converter.AvroConverter":          "schema registry",
 		"com.amazonaws.services.schemaregistry.kafkaconnect.Whatever": "schema registry",
 		"io.debezium.converters.CloudEventsConverter":                 `format.cloudevents = "structured"`,
@@ -148,6 +147,24 @@ func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 	}
 	require.Equal(t, Refused, of(t, "header.converter",
 		map[string]string{"header.converter": "org.apache.kafka.connect.converters.LongConverter"}).Outcome)
+}
+
+func TestTranslate_MapsJsonSchemaConverter(t *testing.T) {
+	tr := Translate(connector(map[string]string{
+		"value.converter":                             "io.confluent.connect.json.JsonSchemaConverter",
+		"value.converter.schema.registry.url":         "https://a:8081,https://b:8081",
+		"value.converter.decimal.format":              "numeric",
+		"value.converter.auto.register.schemas":       "false",
+		"value.converter.value.subject.name.strategy": "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy",
+	}), Options{})
+	require.Empty(t, tr.Refused())
+	for _, line := range []string{"value = 'json_schema'", `"value.decimal.format" = 'NUMERIC'`, `"value.auto.register.schemas" = false`,
+		`"value.subject.name.strategy" = 'topic_record'`, "urls = ['https://a:8081', 'https://b:8081']"} {
+		require.Contains(t, string(tr.TOML()), line)
+	}
+	require.NotEmpty(t, Translate(connector(map[string]string{
+		"value.converter": "io.confluent.connect.json.JsonSchemaConverter", "value.converter.object.additional.properties": "false",
+	}), Options{}).Refused())
 }
 
 func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {
@@ -167,6 +184,9 @@ func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {
 	i = itemOf(t, Translate(c, Options{ValueConverter: "io.confluent.connect.avro.AvroConverter"}),
 		"value.converter")
 	require.Equal(t, []string{"format.value = 'avro'"}, i.Settings)
+	i = itemOf(t, Translate(c, Options{ValueConverter: "io.confluent.connect.json.JsonSchemaConverter"}),
+		"value.converter")
+	require.Equal(t, []string{"format.value = 'json_schema'"}, i.Settings)
 	i = itemOf(t, Translate(c, Options{ValueConverter: "com.example.Converter"}), "value.converter")
 	require.Equal(t, Refused, i.Outcome)
 }

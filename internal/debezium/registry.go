@@ -20,19 +20,27 @@ var strategies = map[string]string{
 	"TopicRecordNameStrategy": "topic_record",
 }
 
-// avroOptions maps the options of Confluent's AvroConverter. Keys and values share one registry.
-func (t *translator) avroOptions(part string) {
+// registered reports whether a format needs a schema registry.
+func registered(format string) bool { return format == "avro" || format == "json_schema" }
+
+// registryOptions maps the options of Confluent's converters. Keys and values share one registry.
+func (t *translator) registryOptions(part, format string) {
 	prefix := part + ".converter."
 	t.registryURL(prefix + "schema.registry.url")
 	t.registryLogin(prefix)
-	for _, o := range []struct {
+	type option struct {
 		name      string
 		otherwise bool
-	}{
-		{"auto.register.schemas", true}, {"normalize.schemas", false}, {"use.latest.version", false},
-		{"enhanced.avro.schema.support", false}, {"connect.meta.data", true},
-		{"scrub.invalid.names", false},
-	} {
+	}
+	options := []option{{"auto.register.schemas", true}, {"normalize.schemas", false}}
+	if format == "avro" {
+		options = append(options, option{"use.latest.version", false},
+			option{"enhanced.avro.schema.support", false}, option{"connect.meta.data", true},
+			option{"scrub.invalid.names", false})
+	} else {
+		t.jsonSchemaOptions(part)
+	}
+	for _, o := range options {
 		if v, ok := t.boolean(prefix+o.name, o.otherwise); ok {
 			t.mapGiven(prefix+o.name, "", formatSetting(part, o.name, v))
 		}
@@ -53,6 +61,29 @@ func (t *translator) avroOptions(part string) {
 	for _, name := range []string{"schemas.cache.size", "schemas.cache.config",
 		"max.schemas.per.subject", "latest.cache.size", "latest.cache.ttl.sec", "plugin.version"} {
 		t.given(prefix+name, "bounds a cache, or names a version")
+	}
+}
+
+// jsonSchemaOptions maps those that only JsonSchemaConverter has.
+func (t *translator) jsonSchemaOptions(part string) {
+	prefix := part + ".converter."
+	switch v := strings.ToUpper(t.value(prefix+"decimal.format", "BASE64")); v {
+	case "BASE64", "NUMERIC":
+		t.mapGiven(prefix+"decimal.format", "", formatSetting(part, "decimal.format", v))
+	default:
+		t.refuse(prefix+"decimal.format", "is neither BASE64 nor NUMERIC: Kafka Connect refuses it too")
+	}
+	for name, otherwise := range map[string]bool{"object.additional.properties": true,
+		"use.latest.version": false} {
+		if v, ok := t.boolean(prefix+name, otherwise); ok && v != otherwise {
+			t.refuse(prefix+name, "postrider has the default of this option alone: remove it, and compare "+
+				"the schemas")
+		}
+		t.given(prefix+name, "the default")
+	}
+	for _, name := range []string{"use.optional.for.nonrequired", "ignore.modern.dialects",
+		"flatten.singleton.unions", "json.fail.invalid.schema"} {
+		t.given(prefix+name, "concerns reading, or a check of what is written")
 	}
 }
 

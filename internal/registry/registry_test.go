@@ -302,7 +302,7 @@ const declaredText = `{"type":"record","name":"Order","namespace":"shop","fields
 	`{"name":"id","type":"long"},{"name":"note","type":["null","string"],"default":null},` +
 	`{"name":"total","type":{"type":"bytes","logicalType":"decimal","precision":9,"scale":2}}]}`
 
-var jsonSchema = &connect.Schema{Kind: connect.KindString, Optional: true, Name: "io.debezium.data.Json", Version: "1"}
+var jsonColumn = &connect.Schema{Kind: connect.KindString, Optional: true, Name: "io.debezium.data.Json", Version: "1"}
 
 // A document in the payload column is written by a schema that somebody has declared.
 func TestWriter_WritesDocumentsByADeclaredSchema(t *testing.T) {
@@ -320,7 +320,7 @@ func TestWriter_WritesDocumentsByADeclaredSchema(t *testing.T) {
 			f, with := newFake(t), avroFormat()
 			format(&with, f)
 			r, _ := opened(t, at(f.URL()), with)
-			b, err := r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{"total": 12.5, "id": 7}`))
+			b, err := r.Value.Append(nil, "orders", jsonColumn, connect.Text(`{"total": 12.5, "id": 7}`))
 			require.NoError(t, err)
 			_, text, v := decode(t, f, b)
 			require.JSONEq(t, declaredText, text)
@@ -330,9 +330,9 @@ func TestWriter_WritesDocumentsByADeclaredSchema(t *testing.T) {
 			require.Equal(t, "25/2", m["total"].(*big.Rat).String())
 
 			before := f.requests.Load()
-			_, err = r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{"id": "seven", "total": 1}`))
+			_, err = r.Value.Append(nil, "orders", jsonColumn, connect.Text(`{"id": "seven", "total": 1}`))
 			requireRow(t, err, "id")
-			_, err = r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{"id": 1, "total": 1, "else": 2}`))
+			_, err = r.Value.Append(nil, "orders", jsonColumn, connect.Text(`{"id": 1, "total": 1, "else": 2}`))
 			requireRow(t, err, "else")
 			require.Equal(t, before, f.requests.Load())
 		})
@@ -340,13 +340,33 @@ func TestWriter_WritesDocumentsByADeclaredSchema(t *testing.T) {
 	f, format := newFake(t), avroFormat()
 	format.ValueLatest = true
 	r, _ := opened(t, at(f.URL()), format)
-	_, err := r.Value.Append(nil, "orders", jsonSchema, connect.Text(`{}`))
+	_, err := r.Value.Append(nil, "orders", jsonColumn, connect.Text(`{}`))
 	requireRow(t, err, "does not have its schema under subject orders-value")
 
 	format = avroFormat()
 	format.ValueSchemaFile = filepath.Join(t.TempDir(), "none.avsc")
 	_, err = Open(at(f.URL()), format)
 	require.ErrorContains(t, err, "format.value.schema.file")
+}
+
+func TestWriter_WritesJSONWithItsSchema(t *testing.T) {
+	f, format := newFake(t), avroFormat()
+	format.Value = "json_schema"
+	r, _ := opened(t, at(f.URL()), format)
+	b, err := r.Value.Append(nil, "orders", orderSchema, order(7, nil))
+	require.NoError(t, err)
+	require.Equal(t, `{"id":7,"note":null}`, string(b[5:]))
+	has, found := f.GetSchema("orders-value", 1)
+	require.True(t, found)
+	require.Equal(t, sr.TypeJSON, has.Type)
+	require.Contains(t, has.Schema.Schema, `"title":"shop.Order"`)
+
+	null, err := r.Value.Append(nil, "orders", jsonColumn, nil)
+	require.NoError(t, err)
+	require.Equal(t, "null", string(null[5:]), "a null that has a schema, as JsonSchemaConverter writes it")
+	null, err = r.Value.Append(nil, "orders", nil, nil)
+	require.NoError(t, err)
+	require.Nil(t, null)
 }
 
 // A preview leaves nothing in the registry, and says before the first row what would be refused.

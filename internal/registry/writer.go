@@ -2,9 +2,12 @@ package registry
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/sr"
@@ -13,6 +16,7 @@ import (
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/router/avro"
 	"github.com/postrider/postrider/router/connect"
+	"github.com/postrider/postrider/router/jsonschema"
 )
 
 // Writer writes keys, or values, in one of connect.RegistryFormats. It may be used from any
@@ -24,6 +28,7 @@ type Writer struct {
 	names  string // the subject name strategy
 	usage  Usage
 	avro   *avro.Converter
+	json   jsonschema.Options
 	latest bool // write the latest version of the subject
 
 	declared *avro.Declared // of a file; nil: none
@@ -68,7 +73,8 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 		w := &Writer{client: client, side: "key", format: f.Key, names: f.KeyStrategy,
 			usage: Usage{f.KeyAutoRegister, f.KeyNormalize, preview}, latest: f.KeyLatest,
 			avro: avro.New(avro.Options{Enhanced: f.KeyEnhanced, MetaData: f.KeyMetaData,
-				Scrub: f.KeyScrub})}
+				Scrub: f.KeyScrub}),
+			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.KeyDecimals, "NUMERIC")}}
 		if err := w.declare(f.KeySchemaFile); err != nil {
 			return r, err
 		}
@@ -78,7 +84,8 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 		w := &Writer{client: client, side: "value", format: f.Value, names: f.ValueStrategy,
 			usage: Usage{f.ValueAutoRegister, f.ValueNormalize, preview}, latest: f.ValueLatest,
 			avro: avro.New(avro.Options{Enhanced: f.ValueEnhanced, MetaData: f.ValueMetaData,
-				Scrub: f.ValueScrub})}
+				Scrub: f.ValueScrub}),
+			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.ValueDecimals, "NUMERIC")}}
 		if err := w.declare(f.ValueSchemaFile); err != nil {
 			return r, err
 		}
@@ -108,6 +115,8 @@ func (w *Writer) declare(file string) error {
 	return nil
 }
 
+const jsonSchema = "json_schema"
+
 // magic is the first byte of Confluent's framing; four with the id follow.
 const magic = 0
 
@@ -115,8 +124,8 @@ const headerLength = 5
 
 // Append implements connect.Registered.
 func (w *Writer) Append(dst []byte, topic string, s *connect.Schema, v any) ([]byte, error) {
-	if v == nil {
-		return nil, nil // a tombstone, as Confluent's serializers write it
+	if v == nil && (w.format != jsonSchema || s == nil) {
+		return nil, nil // a tombstone; JsonSchemaConverter writes the null of a schema
 	}
 	if w.format == "framed" {
 		return w.framed(dst, topic, v)
@@ -153,6 +162,23 @@ func (w *Writer) prepare(topic string, s *connect.Schema) (*prepared, error) {
 	return p, nil
 }
 
+// inferred is what a converter makes of a Connect schema.
+type inferred interface {
+	Text() string
+	Record() string // the name of the record at the top; empty: it is none
+	Append(dst []byte, v any) ([]byte, error)
+}
+
+func (w *Writer) infer(s *connect.Schema) (inferred, sr.SchemaType, error) {
+	if w.format == jsonSchema {
+		schema, err := jsonschema.New(s, w.json)
+		return schema, sr.TypeJSON, err
+	}
+	schema, err := w.avro.Schema(s)
+	return schema, sr.TypeAvro, err
+}
+
+// make finds or registers the schema of a topic and a Connect schema.
 func (w *Writer) make(topic string, s *connect.Schema) (*prepared, error) {
 	if w.declared != nil {
 		subject, err := w.subject(topic, w.declared.Record())
@@ -162,7 +188,7 @@ func (w *Writer) make(topic string, s *connect.Schema) (*prepared, error) {
 		id, err := w.client.ID(subject, sr.Schema{Schema: w.text, Type: sr.TypeAvro}, w.usage)
 		return &prepared{s, by(w.declared, s), id}, err
 	}
-	schema, err := w.avro.Schema(s)
+	schema, kind, err := w.infer(s)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +197,7 @@ func (w *Writer) make(topic string, s *connect.Schema) (*prepared, error) {
 	case err != nil:
 		return nil, err
 	case !w.latest:
-		id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: sr.TypeAvro}, w.usage)
+		id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: kind}, w.usage)
 		return &prepared{s, schema.Append, id}, err
 	}
 	has, err := w.client.Latest(subject)
@@ -246,8 +272,15 @@ func (w *Writer) framed(dst []byte, topic string, v any) ([]byte, error) {
 // sameSchema compares schemas by what a reader needs of them: a registry may write them in another
 // order, or without docs.
 func sameSchema(a, b sr.Schema) bool {
-	if a.Schema == b.Schema {
-		return a.Type == b.Type
+	switch {
+	case a.Type != b.Type:
+		return false
+	case a.Schema == b.Schema:
+		return true
+	case a.Type == sr.TypeJSON:
+		var ours, theirs any
+		return json.Unmarshal([]byte(a.Schema), &ours) == nil &&
+			json.Unmarshal([]byte(b.Schema), &theirs) == nil && reflect.DeepEqual(ours, theirs)
 	}
 	ours, err := avro.Parse(a.Schema)
 	if err != nil {

@@ -73,25 +73,30 @@ var pairs = []struct {
 	name         string
 	schema       *connect.Schema
 	value        any
-	python, node string
+	python, node string // of Avro
+	json         string // of JSON Schema, for both
 }{
-	{"text", text, connect.Text("a 🚚"), `"a 🚚"`, `"a 🚚"`},
-	{"optional text", optional(text), connect.Text("x"), `"x"`, `"x"`},
+	{"text", text, connect.Text("a 🚚"), `"a 🚚"`, `"a 🚚"`, `"a 🚚"`},
+	{"optional text", optional(text), connect.Text("x"), `"x"`, `"x"`, `"x"`},
 	{"scalars", scalars, structure(scalars, int64(-7), int64(1<<31-1), int64(1<<52), float32(1.5), 2.25, true, connect.Text("é"), connect.Buffer{0, 255}),
 		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":{"bytes":"AP8="}}`,
-		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":{"bytes":"AP8="}}`},
+		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":{"bytes":"AP8="}}`,
+		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":"AP8="}`},
 	{"members that are null or have a default", members, structure(members, nil, connect.Text("some"), int64(8)),
-		`{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`},
+		`{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`},
 	{"Connect's logical types", logicals, structure(logicals, connect.Decimal{Unscaled: big.NewInt(-1230), Scale: 2},
 		connect.Date{Millis: 20_468 * 86_400_000, DayOnly: true}, connect.Date{Millis: 34_200_123}, connect.Date{Millis: 1_768_469_400_123}),
 		`{"amount":{"decimal":"-12.30"},"day":{"date":"2026-01-15"},"clock":{"time":"09:30:00.123000"},"moment":{"timestamp":"2026-01-15T09:30:00.123000+00:00"}}`,
-		`{"amount":{"bytes":"+zI="},"day":20468,"clock":34200123,"moment":1768469400123}`},
+		`{"amount":{"bytes":"+zI="},"day":20468,"clock":34200123,"moment":1768469400123}`,
+		`{"amount":"+zI=","day":20468,"clock":34200123,"moment":1768469400123}`},
 	{"Debezium's types", debeziums, structure(debeziums, connect.Text("00000000-0000-0000-0000-000000000001"), connect.Text(`{"a": 1}`), int64(1_768_469_400_123_456)),
+		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`,
 		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`,
 		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`},
 	{"nested structs, arrays and maps", order, structure(order, structure(item, connect.Text("a"), int64(1)),
 		[]any{structure(item, connect.Text("b"), int64(2)), structure(item, connect.Text("c"), int64(3))},
 		connect.Map{{Key: connect.Text("k"), Value: connect.Text("v")}, {Key: connect.Text("n")}}),
+		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`,
 		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`,
 		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`},
 }
@@ -100,20 +105,24 @@ var pairs = []struct {
 func framed(t *testing.T, url string) []byte {
 	t.Helper()
 	cfg, format := registry.DefaultConfig(), router.DefaultFormat()
-	cfg.URLs, cfg.Timeout, format.Value = []string{url}, time.Minute, "avro"
-	r, err := registry.Open(cfg, format)
-	require.NoError(t, err)
+	cfg.URLs, cfg.Timeout = []string{url}, time.Minute
 	var lines bytes.Buffer
-	for i, p := range pairs {
-		topic := fmt.Sprintf("topic-%d", i)
-		value, err := r.Value.Append(nil, topic, p.schema, p.value)
-		require.NoError(t, err, p.name)
-		line, err := json.Marshal(map[string]string{"topic": topic, "value": base64.StdEncoding.EncodeToString(value)})
+	for _, format.Value = range formats {
+		r, err := registry.Open(cfg, format)
 		require.NoError(t, err)
-		lines.Write(append(line, '\n'))
+		for i, p := range pairs {
+			topic := fmt.Sprintf("%s-%d", format.Value, i)
+			value, err := r.Value.Append(nil, topic, p.schema, p.value)
+			require.NoError(t, err, p.name)
+			line, err := json.Marshal(map[string]string{"topic": topic, "format": format.Value, "value": base64.StdEncoding.EncodeToString(value)})
+			require.NoError(t, err)
+			lines.Write(append(line, '\n'))
+		}
 	}
 	return lines.Bytes()
 }
+
+var formats = []string{"avro", "json_schema"}
 
 // run installs the programs, once for each state of their files, and decodes what is framed.
 func run(t *testing.T, name, install string, command ...string) []string {
@@ -153,25 +162,29 @@ func run(t *testing.T, name, install string, command ...string) []string {
 	output, err := cmd.Output()
 	require.NoError(t, err, "%s", stderr.String())
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-	require.Len(t, lines, len(pairs), "%s", stderr.String())
+	require.Len(t, lines, len(formats)*len(pairs), "%s", stderr.String())
 	return lines
 }
 
-func TestAvro_IsDecodedByConfluentsPythonClient(t *testing.T) {
+func TestValues_AreDecodedByConfluentsPythonClient(t *testing.T) {
 	if err := exec.Command("python3", "-c", "import venv, ensurepip").Run(); err != nil {
 		parts.Lacking(t, "python", "Debian packages python3 and python3-venv")
 	}
-	for i, line := range run(t, "python", "python3 -m venv --copies .venv && .venv/bin/pip install -q -r requirements.txt",
-		".venv/bin/python3", "decode.py") {
-		require.JSONEq(t, pairs[i].python, line, pairs[i].name)
+	got := run(t, "python", "python3 -m venv --copies .venv && .venv/bin/pip install -q -r requirements.txt",
+		".venv/bin/python3", "decode.py")
+	for i, p := range pairs {
+		require.JSONEq(t, p.python, got[i], "avro: %s", p.name)
+		require.JSONEq(t, p.json, got[len(pairs)+i], "json_schema: %s", p.name)
 	}
 }
 
-func TestAvro_IsDecodedByKafkajs(t *testing.T) {
+func TestValues_AreDecodedByKafkajs(t *testing.T) {
 	if _, err := exec.LookPath("npm"); err != nil {
 		parts.Lacking(t, "node", "Debian packages nodejs and npm")
 	}
-	for i, line := range run(t, "node", "npm install --silent --no-fund --no-audit", "node", "decode.js") {
-		require.JSONEq(t, pairs[i].node, line, pairs[i].name)
+	got := run(t, "node", "npm install --silent --no-fund --no-audit", "node", "decode.js")
+	for i, p := range pairs {
+		require.JSONEq(t, p.node, got[i], "avro: %s", p.name)
+		require.JSONEq(t, p.json, got[len(pairs)+i], "json_schema: %s", p.name)
 	}
 }

@@ -1,4 +1,4 @@
-"""Decode values with Confluent's Python client: one line of JSON with topic and value in, one out."""
+"""Decode values with Confluent's Python client: one line of JSON with topic, format and value in, one out."""
 import base64
 import datetime
 import decimal
@@ -7,6 +7,7 @@ import sys
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 
@@ -28,9 +29,13 @@ def plain(value):
     return value
 
 
-decode = AvroDeserializer(SchemaRegistryClient({"url": sys.argv[1]}))
+client = SchemaRegistryClient({"url": sys.argv[1]})
+decoders = {
+    "avro": AvroDeserializer(client),
+    "json_schema": JSONDeserializer(None, schema_registry_client=client),
+}
 for line in sys.stdin:
     record = json.loads(line)
     context = SerializationContext(record["topic"], MessageField.VALUE)
-    value = decode(base64.b64decode(record["value"]), context)
+    value = decoders[record["format"]](base64.b64decode(record["value"]), context)
     print(json.dumps(plain(value)), flush=True)
