@@ -49,7 +49,8 @@ func (c *Config) mechanism(log zerolog.Logger) (sasl.Mechanism, error) {
 func (c *Config) validateSASL(bad func(key, format string, args ...any)) {
 	s := &c.SASL
 	if s.Mechanism == "" {
-		for _, login := range s.logins() {
+		for _, login := range append(s.logins(), login{key: "sasl.provider",
+			given: s.Provider != "" && s.Provider != ProviderOIDC}) {
 			if login.given {
 				bad("sasl.mechanism", "is empty although %s is given; use %s", login.key,
 					strings.Join(mechanisms, ", "))

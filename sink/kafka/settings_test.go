@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/credentials"
 	"github.com/postrider/postrider/internal/secret"
 )
 
@@ -49,6 +50,28 @@ func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
 		"sasl.password": func(c *Config) {
 			c.SASL = SASLConfig{Mechanism: "PLAIN", Username: "rider"}
 		},
+		"sasl.oauth": func(c *Config) { // two logins
+			c.SASL = SASLConfig{Mechanism: "PLAIN", Username: "u", Password: secret.Of("x"),
+				OAuth: credentials.OIDC{TokenFile: "token"}}
+		},
+		"sasl.aws": func(c *Config) {
+			c.SASL.Mechanism, c.SASL.Provider, c.SASL.AWS.Region = "OAUTHBEARER", ProviderGoogle, "eu-central-1"
+			c.TLS.Enabled = true
+		},
+		"sasl.provider": func(c *Config) {
+			c.SASL.Mechanism, c.SASL.Provider = "OAUTHBEARER", "okta"
+			c.TLS.Enabled = true
+		},
+		"sasl.extensions": func(c *Config) {
+			c.SASL.Mechanism, c.SASL.OAuth.TokenFile = "OAUTHBEARER", "token"
+			c.SASL.Extensions = []string{"auth=Bearer x"}
+		},
+		"sasl.kerberos.principal": func(c *Config) {
+			c.SASL.Mechanism, c.SASL.Kerberos.Keytab = "GSSAPI", "keytab"
+		},
+		"sasl.kerberos.keytab": func(c *Config) {
+			c.SASL.Mechanism, c.SASL.Kerberos.Principal = "GSSAPI", "me@EXAMPLE.COM"
+		},
 		"topics.partitions": func(c *Config) {
 			c.Topics = TopicsConfig{Create: true, ReplicationFactor: 1}
 		},
@@ -61,6 +84,24 @@ func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
 			spoil(&cfg)
 			require.ErrorContains(t, cfg.Validate(), "sink.kafka."+key+": ")
 		})
+	}
+}
+
+func TestConfig_RefusesHalfALogin(t *testing.T) {
+	for text, spoil := range map[string]func(*Config){
+		"sasl.mechanism: is empty although sasl.provider is given": func(c *Config) {
+			c.SASL.Provider = ProviderAWS
+		},
+		`sasl.mechanism: "AWS_MSK_IAM": Amazon MSK takes that login as mechanism = "OAUTHBEARER"`: func(c *Config) {
+			c.SASL.Mechanism = "AWS_MSK_IAM"
+		},
+		"tls.enabled: is false: aws_msk_iam takes no connection without TLS": func(c *Config) {
+			c.SASL.Mechanism, c.SASL.Provider = "OAUTHBEARER", ProviderAWS
+		},
+	} {
+		cfg := valid()
+		spoil(&cfg)
+		require.ErrorContains(t, cfg.Validate(), "sink.kafka."+text)
 	}
 }
 
