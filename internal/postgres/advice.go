@@ -21,8 +21,7 @@ var advice = []struct {
 }{
 	{ErrAuthentication, "a login that succeeds",
 		"correct user and password in postgres.url, or allow the host, user and database in " +
-			"pg_hba.conf (the database's name, not the keyword replication); a token of a cloud also " +
-			"needs the role as docs/SIGN-IN.md has it"},
+			"pg_hba.conf (the database's name, not the keyword replication)"},
 	{ErrPermission, "CONNECT on the database, and REPLICATION", FixReplication("{role}")},
 	{ErrNoSuchDatabase, "an existing database",
 		"correct the database in postgres.url; psql -l lists those of the server"},
@@ -52,6 +51,9 @@ var advice = []struct {
 func Advice(err error) (required, fix string) {
 	if login, ok := errors.AsType[*credentials.Error](err); ok {
 		return "a login that succeeds", login.Hint
+	}
+	if refused, ok := errors.AsType[*refusedToken](err); ok {
+		return "a login that succeeds", tokenAdvice[refused.login]
 	}
 	role := "NAME"
 	if tried, ok := errors.AsType[*connectError](err); ok {

@@ -169,7 +169,7 @@ func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn
 	}
 	PreferAnswering(ctx, &pc.Config)
 	conn, err := pgx.ConnectConfig(ctx, pc)
-	return conn, Error(err)
+	return conn, c.Explain(Error(err))
 }
 
 // ConnectReplication opens a connection for the replication protocol. The caller closes it.
@@ -180,7 +180,7 @@ func ConnectReplication(ctx context.Context, c Config) (*pgconn.PgConn, error) {
 	}
 	PreferAnswering(ctx, pc)
 	conn, err := pgconn.ConnectConfig(ctx, pc)
-	return conn, Error(err)
+	return conn, c.Explain(Error(err))
 }
 
 // IdentifySystem returns the system identifier and the timeline of the server, and the database of

@@ -136,6 +136,38 @@ func (e *loginError) Unwrap() []error {
 	return []error{ErrUnreachable, e.err}
 }
 
+// tokenAdvice is what to check when the server refuses a token.
+var tokenAdvice = map[string]string{
+	LoginRDS: "GRANT rds_iam TO the role, allow rds-db:connect for it, and set the parameter " +
+		"rds.iam_auth_for_replication = 1 for replication connections; then the clock: " +
+		"chronyc tracking (docs/SIGN-IN.md)",
+	LoginCloudSQL: "the role is the service account's email without .gserviceaccount.com, and " +
+		"needs roles/cloudsql.instanceUser; the instance needs " +
+		"cloudsql.iam_authentication (docs/SIGN-IN.md)",
+	LoginEntra: "the role is made by pgaadauth_create_principal for the identity that logs in " +
+		"(docs/SIGN-IN.md)",
+}
+
+// refusedToken is a server's refusal of a token.
+type refusedToken struct {
+	err   error
+	login string
+}
+
+func (e *refusedToken) Error() string { return e.err.Error() }
+
+func (e *refusedToken) Unwrap() error { return e.err }
+
+// Explain has Advice say what to check when the server refuses a token. It returns any other error
+// as it is.
+func (c Config) Explain(err error) error {
+	if tokenAdvice[c.Login] == "" || !errors.Is(err, ErrAuthentication) ||
+		errors.As(err, new(*loginError)) {
+		return err
+	}
+	return &refusedToken{err, c.Login}
+}
+
 // runPasswordCommand returns the first line that the program prints. No error has any of it.
 func runPasswordCommand(ctx context.Context, command []string) (string, error) {
 	failed := func(class error, text, hint string) (string, error) {

@@ -156,6 +156,8 @@ func TestLogin_SendsAnRDSToken(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrAuthentication, "it is not the password")
 	require.NotContains(t, err.Error(), "canary")
 	require.NotContains(t, err.Error(), "X-Amz")
+	_, fix := postgres.Advice(err)
+	require.Contains(t, fix, "rds.iam_auth_for_replication")
 
 	// As RDS does, the server accepts what was signed; here as the password of the role.
 	_, err = admin.Exec(t.Context(), "ALTER ROLE postgres PASSWORD '"+pc.Password+"'")
