@@ -103,7 +103,7 @@ func TestWriteBack_MarksWhatIsInTheTopicAndNothingElse(t *testing.T) {
 func TestWriteBack_LeavesRowsToPruning(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t)).writesBack(t)
-	for key, value := range map[string]string{"enabled": "true", "retention": `"1s"`, "interval": `"200ms"`} {
+	for key, value := range map[string]string{"enabled": "true", "retention": `"5s"`, "interval": `"200ms"`} { // longer than a busy machine takes to mark a row
 		r.settings["prune."+key] = value
 	}
 	p := r.started(t)
