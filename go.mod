@@ -58,6 +58,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require github.com/bufbuild/protocompile v0.14.1
+
 require (
 	dario.cat/mergo v1.0.0 // indirect
 	github.com/Azure/azure-sdk-for-go/sdk/internal v1.13.0 // indirect

@@ -103,8 +103,8 @@ type Config struct {
 // Beside the names of key and value stand the options of their converters, under Connect's names
 // for them.
 type Format struct {
-	// string | json | json+schema | binary | avro | json_schema | framed | short | integer | long |
-	// float | double | boolean
+	// string | json | json+schema | binary | avro | json_schema | protobuf | framed | short |
+	// integer | long | float | double | boolean
 	Key     string `toml:"key"`
 	Value   string `toml:"value"`   // the same
 	Headers string `toml:"headers"` // simple | string | json | json+schema
@@ -122,7 +122,8 @@ type Format struct {
 	ValueEncoding string `toml:"value.encoding"`                  // as for the key
 	ValueDelegate string `toml:"value.delegate"`                  // as for the key
 
-	// of avro, json_schema and framed: the options of Confluent's converters, under their names
+	// of avro, json_schema, protobuf and framed: the options of Confluent's converters, under their
+	// names
 
 	KeyStrategy string `toml:"key.subject.name.strategy"` // topic | record | topic_record
 	// a schema that the registry does not have yet is registered
@@ -131,11 +132,14 @@ type Format struct {
 	// of avro: what is written is the latest version of the subject, or the schema in a file
 	KeyLatest     bool   `toml:"key.use.latest.version"`
 	KeySchemaFile string `toml:"key.schema.file"`
-	// of avro: an enum's text is an enum; schemas carry Connect's names and versions; characters
-	// that Avro refuses in names are replaced
-	KeyEnhanced       bool   `toml:"key.enhanced.avro.schema.support"`
-	KeyMetaData       bool   `toml:"key.connect.meta.data"`
-	KeyScrub          bool   `toml:"key.scrub.invalid.names"`
+	// of avro: an enum's text is an enum; schemas carry Connect's names and versions
+	KeyEnhanced bool `toml:"key.enhanced.avro.schema.support"`
+	KeyMetaData bool `toml:"key.connect.meta.data"`
+	// of avro and protobuf: characters that they refuse in names are replaced
+	KeyScrub bool `toml:"key.scrub.invalid.names"`
+	// of protobuf: what may be null is optional, or a message such as google.protobuf.StringValue
+	KeyOptional       bool   `toml:"key.optional.for.nullables"`
+	KeyWrappers       bool   `toml:"key.wrapper.for.nullables"`
 	ValueStrategy     string `toml:"value.subject.name.strategy"` // as for the key, and all below
 	ValueAutoRegister bool   `toml:"value.auto.register.schemas"`
 	ValueNormalize    bool   `toml:"value.normalize.schemas"`
@@ -144,6 +148,8 @@ type Format struct {
 	ValueEnhanced     bool   `toml:"value.enhanced.avro.schema.support"`
 	ValueMetaData     bool   `toml:"value.connect.meta.data"`
 	ValueScrub        bool   `toml:"value.scrub.invalid.names"`
+	ValueOptional     bool   `toml:"value.optional.for.nullables"`
+	ValueWrappers     bool   `toml:"value.wrapper.for.nullables"`
 
 	// postrider's additions.
 

@@ -183,6 +183,13 @@ func (f Format) Validate() error {
 			bad.add("%s.schema.file and %[1]s.use.latest.version need format.%[1]s = \"avro\"", side)
 		}
 	}
+	for side, two := range map[string]bool{"key": f.KeyOptional && f.KeyWrappers,
+		"value": f.ValueOptional && f.ValueWrappers} {
+		if two {
+			bad.add("%s.optional.for.nullables and %[1]s.wrapper.for.nullables are two ways for one "+
+				"thing: remove one", side)
+		}
+	}
 	if key, value := f.Registered(); (key || value) && f.IsCloudEvents() {
 		bad.add("cloudevents = %q has no place with values or keys for a schema registry",
 			f.CloudEvents)

@@ -95,7 +95,7 @@ var allowed = map[string][]string{
 	},
 	"internal/registry": {
 		"internal/credentials", "internal/tlsfiles", "router", "router/avro", "router/connect",
-		"router/jsonschema",
+		"router/jsonschema", "router/protobuf",
 	},
 	"router/avro":          {"router/connect"},
 	"internal/ratelimit":   {"internal/units", "sink"},
@@ -131,6 +131,7 @@ var allowed = map[string][]string{
 	"test/...":                {"..."},
 	"router/connect":          {},
 	"router/jsonschema":       {"router/connect"},
+	"router/protobuf":         {"router/connect"},
 	"router/javaregex":        {},
 	"slot/monitor": {
 		"internal/postgres", "internal/ratelimit", "slot", "slot/partition",

@@ -23,9 +23,8 @@ type schema struct {
 }
 
 var converters = []string{
-	"string", "json", "json+schema", "binary", "avro", "json_schema", "framed", "short", "integer",
-	"long",
-	"float", "double", "boolean",
+	"string", "json", "json+schema", "binary", "avro", "json_schema", "protobuf", "framed", "short",
+	"integer", "long", "float", "double", "boolean",
 }
 
 // accepted are the keys that take one of a few words. The packages check them; a test compares the

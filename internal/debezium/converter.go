@@ -176,7 +176,7 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 			name+" in its properties. Assumed is JsonConverter with schemas, as in Kafka Connect's "+
 			"samples. If that is wrong every record changes: name it with "+flag
 	case !slices.Contains([]string{"string", "json", "json+schema", "binary", "avro",
-		"json_schema"}, f):
+		"json_schema", "protobuf"}, f):
 		if f = format(fromWorker); !takes(part, f) {
 			t.refuse(name, flag+": "+unknownConverter(fromWorker, part))
 			return ""
@@ -216,9 +216,10 @@ func unknownConverter(class, part string) string {
 			"\"binary\" writes CloudEvents 1.0 with other attributes and data: see docs/CLOUDEVENTS.md, " +
 			"move the consumers to them, and use StringConverter here"
 	case slices.ContainsFunc([]string{"avro", "protobuf", "jsonschema", "registry", "glue"}, has):
-		return what + ": for a schema registry it has Confluent's AvroConverter and " +
-			"JsonSchemaConverter. Let the application write the encoded bytes into a bytea payload and " +
-			"use ByteArrayConverter (format.value = \"binary\" or \"framed\"), or move the consumers to " +
+		return what + ": for a schema registry it has Confluent's AvroConverter, " +
+			"JsonSchemaConverter and ProtobufConverter. Let the application write the encoded bytes into " +
+			"a bytea payload and use ByteArrayConverter " +
+			"(format.value = \"binary\" or \"framed\"), or move the consumers to " +
 			"JsonConverter or StringConverter while Debezium still runs"
 	case part == "header":
 		return what + " for headers: use SimpleHeaderConverter, StringConverter or JsonConverter"

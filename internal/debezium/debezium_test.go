@@ -131,7 +131,6 @@ func TestTranslate_MapsConverters(t *testing.T) {
 
 func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 	for class, alternative := range map[string]string{
-		"io.confluent.connect.protobuf.ProtobufConverter":             "schema registry",
 		"io.apicurio.registry.utils.converter.AvroConverter":          "schema registry",
 		"com.amazonaws.services.schemaregistry.kafkaconnect.Whatever": "schema registry",
 		"io.debezium.converters.CloudEventsConverter":                 `format.cloudevents = "structured"`,
@@ -165,6 +164,21 @@ func TestTranslate_MapsJsonSchemaConverter(t *testing.T) {
 	require.NotEmpty(t, Translate(connector(map[string]string{
 		"value.converter": "io.confluent.connect.json.JsonSchemaConverter", "value.converter.object.additional.properties": "false",
 	}), Options{}).Refused())
+}
+
+func TestTranslate_MapsProtobufConverter(t *testing.T) {
+	const class = "io.confluent.connect.protobuf.ProtobufConverter"
+	tr := Translate(connector(map[string]string{"key.converter": class, "value.converter": class, "value.converter.schema.registry.url": "https://a:8081",
+		"value.converter.optional.for.nullables": "true", "value.converter.scrub.invalid.names": "true", "value.converter.flatten.unions": "true",
+		"value.converter.normalize.schemas": "true"}), Options{})
+	require.Empty(t, tr.Refused())
+	for _, line := range []string{"key = 'protobuf'", "value = 'protobuf'", `"value.optional.for.nullables" = true`, `"value.scrub.invalid.names" = true`,
+		`"value.normalize.schemas" = true`} {
+		require.Contains(t, string(tr.TOML()), line)
+	}
+	for _, option := range []string{"use.latest.version", "ignore.default.for.nullables", "generalized.sum.type.support"} {
+		require.NotEmpty(t, Translate(connector(map[string]string{"value.converter": class, "value.converter." + option: "true"}), Options{}).Refused(), option)
+	}
 }
 
 func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {

@@ -21,7 +21,9 @@ var strategies = map[string]string{
 }
 
 // registered reports whether a format needs a schema registry.
-func registered(format string) bool { return format == "avro" || format == "json_schema" }
+func registered(format string) bool {
+	return format == "avro" || format == "json_schema" || format == "protobuf"
+}
 
 // registryOptions maps the options of Confluent's converters. Keys and values share one registry.
 func (t *translator) registryOptions(part, format string) {
@@ -33,12 +35,17 @@ func (t *translator) registryOptions(part, format string) {
 		otherwise bool
 	}
 	options := []option{{"auto.register.schemas", true}, {"normalize.schemas", false}}
-	if format == "avro" {
+	switch format {
+	case "avro":
 		options = append(options, option{"use.latest.version", false},
 			option{"enhanced.avro.schema.support", false}, option{"connect.meta.data", true},
 			option{"scrub.invalid.names", false})
-	} else {
+	case "json_schema":
 		t.jsonSchemaOptions(part)
+	case "protobuf":
+		options = append(options, option{"scrub.invalid.names", false},
+			option{"optional.for.nullables", false}, option{"wrapper.for.nullables", false})
+		t.protobufOptions(part)
 	}
 	for _, o := range options {
 		if v, ok := t.boolean(prefix+o.name, o.otherwise); ok {
@@ -84,6 +91,25 @@ func (t *translator) jsonSchemaOptions(part string) {
 	for _, name := range []string{"use.optional.for.nonrequired", "ignore.modern.dialects",
 		"flatten.singleton.unions", "json.fail.invalid.schema"} {
 		t.given(prefix+name, "concerns reading, or a check of what is written")
+	}
+}
+
+// protobufOptions decides about those that only ProtobufConverter has.
+func (t *translator) protobufOptions(part string) {
+	prefix := part + ".converter."
+	for name, otherwise := range map[string]bool{"use.latest.version": false,
+		"ignore.default.for.nullables": false, "generalized.sum.type.support": false,
+		"skip.known.types": true} {
+		if v, ok := t.boolean(prefix+name, otherwise); ok && v != otherwise {
+			t.refuse(prefix+name, "postrider has the default of this option alone: remove it, and compare "+
+				"the schemas")
+		}
+		t.given(prefix+name, "the default")
+	}
+	for _, name := range []string{"enhanced.protobuf.schema.support", "int.for.enums",
+		"optional.for.proto2", "wrapper.for.raw.primitives", "generate.struct.for.nulls",
+		"generate.index.for.unions", "flatten.unions"} {
+		t.given(prefix+name, "concerns reading alone")
 	}
 }
 

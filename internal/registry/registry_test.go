@@ -369,6 +369,28 @@ func TestWriter_WritesJSONWithItsSchema(t *testing.T) {
 	require.Nil(t, null)
 }
 
+func TestWriter_WritesProtobufWithTheMessagesPlace(t *testing.T) {
+	f, format := newFake(t), avroFormat()
+	format.Key, format.Value, format.ValueOptional = "protobuf", "protobuf", true
+	r, _ := opened(t, at(f.URL()), format)
+	b, err := r.Value.Append(nil, "orders", orderSchema, order(7, connect.Text("a")))
+	require.NoError(t, err)
+	require.Equal(t, []byte{0, 0x08, 7, 0x12, 1, 'a'}, b[5:], "the first message of the file; field 1, a number, and field 2, a text")
+	has, found := f.GetSchema("orders-value", 1)
+	require.True(t, found)
+	require.Equal(t, sr.TypeProtobuf, has.Type)
+	require.Contains(t, has.Schema.Schema, "package shop;\n\nmessage Order {\n  int64 id = 1;\n  optional string note = 2;\n}")
+	b, err = r.Key.Append(nil, "orders", connect.RequiredString, connect.Text("42"))
+	require.NoError(t, err)
+	require.Equal(t, []byte{2, 14, 0x0a, 2, '4', '2'}, b[5:], "StringValue is the eighth message of wrappers.proto")
+
+	null, err := r.Value.Append(nil, "orders", orderSchema, nil)
+	require.NoError(t, err)
+	require.Nil(t, null, "a tombstone")
+	_, err = r.Value.Append(nil, "orders", &connect.Schema{Kind: connect.KindArray, Items: connect.RequiredString}, []any{})
+	requireRow(t, err, "no array as a whole value")
+}
+
 // A preview leaves nothing in the registry, and says before the first row what would be refused.
 func TestPreview_RegistersNothingAndFindsWhatDoesNotFit(t *testing.T) {
 	f := newFake(t)

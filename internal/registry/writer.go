@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/router/avro"
 	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/router/jsonschema"
+	"github.com/postrider/postrider/router/protobuf"
 )
 
 // Writer writes keys, or values, in one of connect.RegistryFormats. It may be used from any
@@ -29,6 +30,7 @@ type Writer struct {
 	usage  Usage
 	avro   *avro.Converter
 	json   jsonschema.Options
+	proto  protobuf.Options
 	latest bool // write the latest version of the subject
 
 	declared *avro.Declared // of a file; nil: none
@@ -74,7 +76,9 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 			usage: Usage{f.KeyAutoRegister, f.KeyNormalize, preview}, latest: f.KeyLatest,
 			avro: avro.New(avro.Options{Enhanced: f.KeyEnhanced, MetaData: f.KeyMetaData,
 				Scrub: f.KeyScrub}),
-			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.KeyDecimals, "NUMERIC")}}
+			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.KeyDecimals, "NUMERIC")},
+			proto: protobuf.Options{Optional: f.KeyOptional, Wrappers: f.KeyWrappers,
+				Scrub: f.KeyScrub}}
 		if err := w.declare(f.KeySchemaFile); err != nil {
 			return r, err
 		}
@@ -85,7 +89,9 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 			usage: Usage{f.ValueAutoRegister, f.ValueNormalize, preview}, latest: f.ValueLatest,
 			avro: avro.New(avro.Options{Enhanced: f.ValueEnhanced, MetaData: f.ValueMetaData,
 				Scrub: f.ValueScrub}),
-			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.ValueDecimals, "NUMERIC")}}
+			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.ValueDecimals, "NUMERIC")},
+			proto: protobuf.Options{Optional: f.ValueOptional, Wrappers: f.ValueWrappers,
+				Scrub: f.ValueScrub}}
 		if err := w.declare(f.ValueSchemaFile); err != nil {
 			return r, err
 		}
@@ -170,9 +176,13 @@ type inferred interface {
 }
 
 func (w *Writer) infer(s *connect.Schema) (inferred, sr.SchemaType, error) {
-	if w.format == jsonSchema {
+	switch w.format {
+	case jsonSchema:
 		schema, err := jsonschema.New(s, w.json)
 		return schema, sr.TypeJSON, err
+	case "protobuf":
+		schema, err := protobuf.New(s, w.proto)
+		return schema, sr.TypeProtobuf, err
 	}
 	schema, err := w.avro.Schema(s)
 	return schema, sr.TypeAvro, err
@@ -277,6 +287,8 @@ func sameSchema(a, b sr.Schema) bool {
 		return false
 	case a.Schema == b.Schema:
 		return true
+	case a.Type == sr.TypeProtobuf:
+		return protobuf.Equal(a.Schema, b.Schema)
 	case a.Type == sr.TypeJSON:
 		var ours, theirs any
 		return json.Unmarshal([]byte(a.Schema), &ours) == nil &&

@@ -34,7 +34,7 @@ var (
 )
 
 // RegistryFormats are those that are written by a Registered.
-var RegistryFormats = []string{"avro", "json_schema", "framed"}
+var RegistryFormats = []string{"avro", "json_schema", "protobuf", "framed"}
 
 // Encoder writes values to bytes as a converter does. It belongs to one goroutine.
 type Encoder struct {

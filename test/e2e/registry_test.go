@@ -102,6 +102,32 @@ func TestRegistry_RowsWaitForItWithNewSchemasAlone(t *testing.T) {
 	require.True(t, registry.SubjectExists(topic+"-value"))
 }
 
+// Expanded JSON as Protobuf, in transactions of the producer: members are messages named after them, and a row that Protobuf cannot
+// be follows its policy.
+func TestRegistry_PublishesProtobufExactlyOnce(t *testing.T) {
+	t.Parallel()
+	registry := srfake.New()
+	t.Cleanup(registry.Close)
+	c := newCluster(t)
+	topic := c.Topic(t, 1)
+	config := strings.Replace(fmt.Sprintf(registryConfig, topic, registry.URL()), `value = "avro"`, `value = "protobuf"`, 1)
+	s := newShop(t, parts.AnyVersion, outboxSQL, config+"exactly_once = true\n\n[deadletter]\nnot_routable = \"skip\"\n")
+	r := s.run(t)
+	s.do(t, insertJSON(`{"id": 1, "item": {"sku": "a"}, "items": [{"n": 2}]}`), insertJSON(`{"id": 2, "grid": [[1]]}`),
+		insertJSON(`{"id": 3, "item": {"sku": ""}, "items": [{"n": 4}]}`))
+	s.awaitConfirmed(t, r)
+	r.Stop(t)
+
+	records := s.All(t, topic)
+	require.Len(t, records, 2, "the row with an array of arrays is skipped")
+	require.Equal(t, []byte{0, 0x08, 1, 0x12, 3, 0x0a, 1, 'a', 0x1a, 2, 0x08, 2}, records[0].Value[5:])
+	require.Equal(t, []byte{0, 0x08, 3, 0x12, 0, 0x1a, 2, 0x08, 4}, records[1].Value[5:])
+	has, found := registry.GetSchema(topic+"-value", 1)
+	require.True(t, found)
+	require.Equal(t, sr.TypeProtobuf, has.Type)
+	require.Contains(t, has.Schema.Schema, "int32 id = 1;\n  itemMessage item = 2;\n  repeated itemsMessage items = 3;\n")
+}
+
 // A schema that the registry refuses is the row's matter: the relay halts at it, or its policy applies.
 func TestRegistry_ARefusedSchemaFollowsTheRowsPolicy(t *testing.T) {
 	t.Parallel()

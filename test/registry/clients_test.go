@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"os"
 	"os/exec"
@@ -15,8 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bufbuild/protocompile"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/sr"
 	"github.com/twmb/franz-go/pkg/sr/srfake"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/registry"
@@ -75,34 +83,41 @@ var pairs = []struct {
 	value        any
 	python, node string // of Avro
 	json         string // of JSON Schema, for both
+	protobuf     string // of Protobuf, in its own JSON
 }{
-	{"text", text, connect.Text("a 🚚"), `"a 🚚"`, `"a 🚚"`, `"a 🚚"`},
-	{"optional text", optional(text), connect.Text("x"), `"x"`, `"x"`, `"x"`},
+	{"text", text, connect.Text("a 🚚"), `"a 🚚"`, `"a 🚚"`, `"a 🚚"`, `{"value":"a 🚚"}`},
+	{"optional text", optional(text), connect.Text("x"), `"x"`, `"x"`, `"x"`, `{"value":"x"}`},
 	{"scalars", scalars, structure(scalars, int64(-7), int64(1<<31-1), int64(1<<52), float32(1.5), 2.25, true, connect.Text("é"), connect.Buffer{0, 255}),
 		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":{"bytes":"AP8="}}`,
 		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":{"bytes":"AP8="}}`,
-		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":"AP8="}`},
+		`{"i16":-7,"i32":2147483647,"i64":4503599627370496,"f":1.5,"d":2.25,"b":true,"s":"é","raw":"AP8="}`,
+		`{"i16":-7,"i32":2147483647,"i64":"4503599627370496","f":1.5,"d":2.25,"b":true,"s":"é","raw":"AP8="}`},
 	{"members that are null or have a default", members, structure(members, nil, connect.Text("some"), int64(8)),
-		`{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`},
+		`{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`, `{"none":null,"some":"some","preset":8}`,
+		`{"some":"some","preset":"8"}`},
 	{"Connect's logical types", logicals, structure(logicals, connect.Decimal{Unscaled: big.NewInt(-1230), Scale: 2},
 		connect.Date{Millis: 20_468 * 86_400_000, DayOnly: true}, connect.Date{Millis: 34_200_123}, connect.Date{Millis: 1_768_469_400_123}),
 		`{"amount":{"decimal":"-12.30"},"day":{"date":"2026-01-15"},"clock":{"time":"09:30:00.123000"},"moment":{"timestamp":"2026-01-15T09:30:00.123000+00:00"}}`,
 		`{"amount":{"bytes":"+zI="},"day":20468,"clock":34200123,"moment":1768469400123}`,
-		`{"amount":"+zI=","day":20468,"clock":34200123,"moment":1768469400123}`},
+		`{"amount":"+zI=","day":20468,"clock":34200123,"moment":1768469400123}`,
+		`{"amount":{"value":"+zI=","precision":4,"scale":2},"day":{"year":2026,"month":1,"day":15},"clock":{"hours":9,"minutes":30,"nanos":123000000},
+		"moment":"2026-01-15T09:30:00.123Z"}`},
 	{"Debezium's types", debeziums, structure(debeziums, connect.Text("00000000-0000-0000-0000-000000000001"), connect.Text(`{"a": 1}`), int64(1_768_469_400_123_456)),
 		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`,
 		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`,
-		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`},
+		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":1768469400123456}`,
+		`{"id":"00000000-0000-0000-0000-000000000001","payload":"{\"a\": 1}","at":"1768469400123456"}`},
 	{"nested structs, arrays and maps", order, structure(order, structure(item, connect.Text("a"), int64(1)),
 		[]any{structure(item, connect.Text("b"), int64(2)), structure(item, connect.Text("c"), int64(3))},
 		connect.Map{{Key: connect.Text("k"), Value: connect.Text("v")}, {Key: connect.Text("n")}}),
 		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`,
 		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`,
-		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`},
+		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":{"k":"v","n":null}}`,
+		`{"first":{"sku":"a","n":1},"items":[{"sku":"b","n":2},{"sku":"c","n":3}],"tags":[{"key":"k","value":"v"},{"key":"n"}]}`},
 }
 
 // framed is the input of the programs: each pair in a topic of its own.
-func framed(t *testing.T, url string) []byte {
+func framed(t *testing.T, url string, formats []string) []byte {
 	t.Helper()
 	cfg, format := registry.DefaultConfig(), router.DefaultFormat()
 	cfg.URLs, cfg.Timeout = []string{url}, time.Minute
@@ -114,7 +129,11 @@ func framed(t *testing.T, url string) []byte {
 			topic := fmt.Sprintf("%s-%d", format.Value, i)
 			value, err := r.Value.Append(nil, topic, p.schema, p.value)
 			require.NoError(t, err, p.name)
-			line, err := json.Marshal(map[string]string{"topic": topic, "format": format.Value, "value": base64.StdEncoding.EncodeToString(value)})
+			record := map[string]string{"topic": topic, "format": format.Value, "value": base64.StdEncoding.EncodeToString(value)}
+			if format.Value == "protobuf" {
+				record["files"], record["message"] = compile(t, url, value)
+			}
+			line, err := json.Marshal(record)
 			require.NoError(t, err)
 			lines.Write(append(line, '\n'))
 		}
@@ -122,10 +141,53 @@ func framed(t *testing.T, url string) []byte {
 	return lines.Bytes()
 }
 
-var formats = []string{"avro", "json_schema"}
+// imports are the files that Protocol Buffers' and Confluent's libraries bring along, after their public sources.
+var imports = map[string]string{
+	"confluent/type/decimal.proto": `syntax = "proto3"; package confluent.type; message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }`,
+	"google/type/date.proto":       `syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; int32 day = 3; }`,
+	"google/type/timeofday.proto": `syntax = "proto3"; package google.type;
+		message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }`,
+	"confluent/meta.proto": `syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
+		message Meta { string doc = 1; map<string, string> params = 2; } extend google.protobuf.FieldOptions { Meta field_meta = 1088; }`,
+}
+
+// compile makes descriptors of the file that the registry has under the id of a value, as protoc does for the application that reads it.
+func compile(t *testing.T, url string, value []byte) (files, message string) {
+	t.Helper()
+	api, err := sr.NewClient(sr.URLs(url))
+	require.NoError(t, err)
+	has, err := api.SchemaByID(t.Context(), int(binary.BigEndian.Uint32(value[1:])))
+	require.NoError(t, err)
+	sources := maps.Clone(imports)
+	sources["top.proto"] = strings.Replace(has.Schema, "\nmessage ", "\nimport \"confluent/meta.proto\";\nmessage ", 1)
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(sources)})}
+	linked, err := compiler.Compile(t.Context(), "top.proto")
+	require.NoError(t, err, has.Schema)
+	index := 0
+	if value[5] != 0 {
+		index = int(value[6] / 2)
+	}
+	var set descriptorpb.FileDescriptorSet
+	seen := map[string]bool{}
+	var add func(f protoreflect.FileDescriptor)
+	add = func(f protoreflect.FileDescriptor) {
+		if seen[f.Path()] {
+			return
+		}
+		seen[f.Path()] = true
+		for i := range f.Imports().Len() {
+			add(f.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
+	}
+	add(linked[0])
+	b, err := proto.Marshal(&set)
+	require.NoError(t, err)
+	return base64.StdEncoding.EncodeToString(b), string(linked[0].Messages().Get(index).FullName())
+}
 
 // run installs the programs, once for each state of their files, and decodes what is framed.
-func run(t *testing.T, name, install string, command ...string) []string {
+func run(t *testing.T, name string, formats []string, install string, command ...string) []string {
 	t.Helper()
 	sum := sha256.New()
 	files, err := filepath.Glob("clients/*")
@@ -156,7 +218,7 @@ func run(t *testing.T, name, install string, command ...string) []string {
 	t.Cleanup(server.Close)
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], server.URL())...)
 	cmd.Dir, cmd.Env = dir, parts.Environment()
-	cmd.Stdin = bytes.NewReader(framed(t, server.URL()))
+	cmd.Stdin = bytes.NewReader(framed(t, server.URL(), formats))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	output, err := cmd.Output()
@@ -170,19 +232,22 @@ func TestValues_AreDecodedByConfluentsPythonClient(t *testing.T) {
 	if err := exec.Command("python3", "-c", "import venv, ensurepip").Run(); err != nil {
 		parts.Lacking(t, "python", "Debian packages python3 and python3-venv")
 	}
-	got := run(t, "python", "python3 -m venv --copies .venv && .venv/bin/pip install -q -r requirements.txt",
+	got := run(t, "python", []string{"avro", "json_schema", "protobuf"}, "python3 -m venv --copies .venv && .venv/bin/pip install -q -r requirements.txt",
 		".venv/bin/python3", "decode.py")
 	for i, p := range pairs {
 		require.JSONEq(t, p.python, got[i], "avro: %s", p.name)
 		require.JSONEq(t, p.json, got[len(pairs)+i], "json_schema: %s", p.name)
+		require.JSONEq(t, p.protobuf, got[2*len(pairs)+i], "protobuf: %s", p.name)
 	}
 }
 
+// Its Protobuf reads the first message of a file alone, and no imports but of schemas with references: no record of
+// ProtobufConverter with a plain key or a date either.
 func TestValues_AreDecodedByKafkajs(t *testing.T) {
 	if _, err := exec.LookPath("npm"); err != nil {
 		parts.Lacking(t, "node", "Debian packages nodejs and npm")
 	}
-	got := run(t, "node", "npm install --silent --no-fund --no-audit", "node", "decode.js")
+	got := run(t, "node", []string{"avro", "json_schema"}, "npm install --silent --no-fund --no-audit", "node", "decode.js")
 	for i, p := range pairs {
 		require.JSONEq(t, p.node, got[i], "avro: %s", p.name)
 		require.JSONEq(t, p.json, got[len(pairs)+i], "json_schema: %s", p.name)

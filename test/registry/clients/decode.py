@@ -8,7 +8,9 @@ import sys
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 
 def plain(value):
@@ -29,6 +31,15 @@ def plain(value):
     return value
 
 
+def protobuf(record):
+    """The deserializer reads with a class, which is made of the registered file."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(record["files"])).file:
+        pool.Add(file)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName(record["message"]))
+    return ProtobufDeserializer(message, {"use.deprecated.format": False})
+
+
 client = SchemaRegistryClient({"url": sys.argv[1]})
 decoders = {
     "avro": AvroDeserializer(client),
@@ -37,5 +48,9 @@ decoders = {
 for line in sys.stdin:
     record = json.loads(line)
     context = SerializationContext(record["topic"], MessageField.VALUE)
+    if record["format"] == "protobuf":
+        message = protobuf(record)(base64.b64decode(record["value"]), context)
+        print(json.dumps(json_format.MessageToDict(message, preserving_proto_field_name=True)), flush=True)
+        continue
     value = decoders[record["format"]](base64.b64decode(record["value"]), context)
     print(json.dumps(plain(value)), flush=True)

@@ -1,0 +1,156 @@
+package protobuf
+
+import (
+	"errors"
+	"math/big"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/postrider/postrider/router/connect"
+)
+
+// logicalType is a message that stands for one of Connect's logical types.
+type logicalType struct {
+	message, file string
+	write         func(s *connect.Schema, v any) ([]byte, error)
+}
+
+const decimalName = "org.apache.kafka.connect.data.Decimal"
+
+// logical are they by the names of Connect's schemas. Debezium's own types, such as
+// io.debezium.time.MicroTimestamp, are plain numbers and texts.
+var logical = map[string]logicalType{
+	decimalName: {"confluent.type.Decimal", "confluent/type/decimal.proto", decimal},
+	"org.apache.kafka.connect.data.Date": {"google.type.Date", "google/type/date.proto",
+		milliseconds(date)},
+	"org.apache.kafka.connect.data.Time": {"google.type.TimeOfDay", "google/type/timeofday.proto",
+		milliseconds(timeOfDay)},
+	"org.apache.kafka.connect.data.Timestamp": {"google.protobuf.Timestamp",
+		"google/protobuf/timestamp.proto", milliseconds(timestamp)},
+}
+
+// decimalParameters are what a reader learns of a decimal from the schema.
+func decimalParameters(s *connect.Schema) (out [][2]string) {
+	if s.Name != decimalName {
+		return nil
+	}
+	for _, names := range [][2]string{{"connect.decimal.precision", "precision"},
+		{"scale", "scale"}} {
+		for _, p := range s.Params {
+			if p.Key == names[0] {
+				out = append(out, [2]string{names[1], p.Value})
+			}
+		}
+	}
+	return out
+}
+
+// decimal writes the unscaled number, how many digits it has, and the scale.
+func decimal(s *connect.Schema, v any) ([]byte, error) {
+	d, ok := v.(connect.Decimal)
+	if !ok {
+		return nil, misfit(s)
+	}
+	digits := len(new(big.Int).Abs(d.Unscaled).String())
+	b := protowire.AppendTag(nil, 1, protowire.BytesType)
+	b = protowire.AppendBytes(b, d.TwosComplement())
+	return number(number(b, 2, int64(digits)), 3, int64(d.Scale)), nil
+}
+
+// number appends a field that is an integer, unless it is zero.
+func number(dst []byte, n protowire.Number, v int64) []byte {
+	if v == 0 {
+		return dst
+	}
+	dst = protowire.AppendTag(dst, n, protowire.VarintType)
+	return protowire.AppendVarint(dst, uint64(v)) //nolint:gosec // two's complement
+}
+
+func milliseconds(write func(ms int64) ([]byte, error)) func(*connect.Schema, any) ([]byte,
+	error) {
+	return func(s *connect.Schema, v any) ([]byte, error) {
+		d, ok := v.(connect.Date)
+		if !ok {
+			return nil, misfit(s)
+		}
+		return write(d.Millis)
+	}
+}
+
+const millisPerDay = 24 * 60 * 60 * 1000
+
+// date is a day of Java's calendar, which is the Julian one before 15 October 1582 and has years
+// before Christ from one.
+func date(ms int64) ([]byte, error) {
+	if ms%millisPerDay != 0 {
+		return nil, connect.Unwritable("", "a date with a time of day")
+	}
+	const gregorian = -141427 // days from 1970
+	var year, month, day int64
+	if days := ms / millisPerDay; days >= gregorian {
+		t := time.UnixMilli(ms).UTC()
+		year, month, day = int64(t.Year()), int64(t.Month()), int64(t.Day())
+	} else {
+		year, month, day = julian(days)
+	}
+	if year <= 0 {
+		year = 1 - year
+	}
+	return number(number(number(nil, 1, year), 2, month), 3, day), nil
+}
+
+// julian is a day of the Julian calendar. It counts from 1 March 1 BC, after a leap day: each four
+// years have 1461 days, and months from March 153 in five.
+func julian(days int64) (year, month, day int64) {
+	const marchOf1BC = -719470 // days from 1970
+	n := days - marchOf1BC
+	cycle := n / 1461
+	if n%1461 < 0 {
+		cycle--
+	}
+	n -= cycle * 1461
+	inCycle := min(n/365, 3)
+	n -= inCycle * 365
+	m := (5*n + 2) / 153
+	day = n - (153*m+2)/5 + 1
+	year, month = cycle*4+inCycle, m+3
+	if month > 12 {
+		year, month = year+1, month-12
+	}
+	return year, month, day
+}
+
+func timeOfDay(ms int64) ([]byte, error) {
+	if ms < 0 || ms > millisPerDay {
+		return nil, connect.Unwritable("", "%d ms is no time of day", ms)
+	}
+	s := ms / 1000 % (24 * 60 * 60)
+	b := number(number(number(nil, 1, s/3600), 2, s/60%60), 3, s%60)
+	return number(b, 4, ms%1000*1_000_000), nil
+}
+
+// The years 1 and 9999, which are the limits of google.protobuf.Timestamp.
+var (
+	firstTimestamp = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	endTimestamp   = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+func timestamp(ms int64) ([]byte, error) {
+	t := time.UnixMilli(ms)
+	if t.Before(firstTimestamp) || !t.Before(endTimestamp) {
+		return nil, connect.Unwritable("have the application write a time of the years 1 to 9999",
+			"%d ms from 1970 is no google.protobuf.Timestamp", ms)
+	}
+	return number(number(nil, 1, t.Unix()), 2, int64(t.Nanosecond())), nil
+}
+
+// inside says which member an error concerns.
+func inside(name string, err error) error {
+	const most = 500 // bytes
+	var e *connect.ValueError
+	if !errors.As(err, &e) || len(e.Error()) > most {
+		return err
+	}
+	return connect.Unwritable(e.Hint, "member %s: %w", name, e.Err)
+}

@@ -1,0 +1,214 @@
+package protobuf
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/postrider/postrider/router/connect"
+)
+
+// messageIndexes are what Confluent's framing has after the id: the places of the messages around
+// a value's message, and its own. The first message of a file is a single zero.
+func messageIndexes(index int) []byte {
+	if index == 0 {
+		return []byte{0}
+	}
+	return binary.AppendVarint(binary.AppendVarint(nil, 1), int64(index))
+}
+
+// Append appends the message indexes and the message of a value of the schema. What a null at the
+// top becomes is the caller's matter: ProtobufConverter writes a record without a value. Errors
+// are connect.Unwritable's; dst is then worth nothing.
+func (s *Schema) Append(dst []byte, v any) ([]byte, error) {
+	dst = append(dst, s.indexes...)
+	if s.top == nil {
+		return wrapped(dst, s.source, v)
+	}
+	return s.members(dst, s.top, s.source, v)
+}
+
+// members appends the fields of a struct.
+func (s *Schema) members(dst []byte, m *message, source *connect.Schema, v any) ([]byte, error) {
+	structure, ok := v.(*connect.Structure)
+	if !ok || !sameFields(source, structure.Schema) {
+		return dst, misfit(source)
+	}
+	var err error
+	for i, f := range m.fields {
+		value := structure.Values[i]
+		if value == nil {
+			value = f.defaults
+		}
+		if dst, err = s.field(dst, f, protowire.Number(i+1), value); err != nil {
+			return dst, inside(source.Fields[i].Name, err)
+		}
+	}
+	return dst, nil
+}
+
+// sameFields compares the fields of two structs; those of one schema are mostly the same slice.
+func sameFields(a, b *connect.Schema) bool {
+	return len(a.Fields) == len(b.Fields) && (len(a.Fields) == 0 || &a.Fields[0] == &b.Fields[0] ||
+		slices.EqualFunc(a.Fields, b.Fields, func(f, g *connect.Field) bool {
+			return f.Name == g.Name && f.Schema.Equal(g.Schema)
+		}))
+}
+
+func (s *Schema) field(dst []byte, f *field, n protowire.Number, v any) (_ []byte, err error) {
+	switch v := v.(type) {
+	case nil:
+		return dst, nil
+	case connect.Map:
+		return s.entries(dst, f, n, v)
+	case []any:
+		if f.label != "repeated" {
+			return dst, misfit(f.source)
+		}
+		return s.items(dst, f, n, v)
+	}
+	return s.single(dst, f, n, v, f.label == "optional")
+}
+
+// items appends an array. Numbers and bools are packed, as they are by default in proto3.
+func (s *Schema) items(dst []byte, f *field, n protowire.Number, items []any) (_ []byte,
+	err error) {
+	if scalar := scalars[f.source.Kind]; scalar == f.kind && scalar != "string" && scalar != "bytes" {
+		if len(items) == 0 {
+			return dst, nil
+		}
+		var packed []byte
+		for i, item := range items {
+			if packed, _, err = scalarValue(packed, f.source, item); err != nil {
+				return dst, inside(strconv.Itoa(i), err)
+			}
+		}
+		return protowire.AppendBytes(protowire.AppendTag(dst, n, protowire.BytesType), packed), nil
+	}
+	for i, item := range items {
+		if dst, err = s.single(dst, f, n, item, true); err != nil {
+			return dst, inside(strconv.Itoa(i), err)
+		}
+	}
+	return dst, nil
+}
+
+// entries appends a map in the order that it has.
+func (s *Schema) entries(dst []byte, f *field, n protowire.Number, entries connect.Map) (_ []byte,
+	err error) {
+	if f.source.Kind != connect.KindMap {
+		return dst, misfit(f.source)
+	}
+	for _, e := range entries {
+		var b []byte
+		for i, v := range []any{e.Key, e.Value} {
+			if b, err = s.field(b, f.message.fields[i], protowire.Number(i+1), v); err != nil {
+				return dst, inside(string(e.Key), err)
+			}
+		}
+		dst = protowire.AppendBytes(protowire.AppendTag(dst, n, protowire.BytesType), b)
+	}
+	return dst, nil
+}
+
+// single appends a value that is no array. A zero is left out, unless the field is optional or an
+// item.
+func (s *Schema) single(dst []byte, f *field, n protowire.Number, v any, zeros bool) ([]byte,
+	error) {
+	var b []byte
+	var err error
+	switch {
+	case v == nil:
+		return dst, connect.Unwritable("have the application leave it out", "Protobuf has no null in "+
+			"an array")
+	case f.message != nil:
+		b, err = s.members(nil, f.message, f.source, v)
+	case logical[f.source.Name].message != "":
+		b, err = logical[f.source.Name].write(f.source, v)
+	case f.kind != scalars[f.source.Kind]:
+		b, err = wrapped(nil, f.source, v)
+	default:
+		b, zero, err := scalarValue(nil, f.source, v)
+		if zero && !zeros || err != nil {
+			return dst, err
+		}
+		return append(protowire.AppendTag(dst, n, wireTypes[f.source.Kind]), b...), nil
+	}
+	return protowire.AppendBytes(protowire.AppendTag(dst, n, protowire.BytesType), b), err
+}
+
+// wrapped appends the fields of a wrapper.
+func wrapped(dst []byte, s *connect.Schema, v any) ([]byte, error) {
+	b, zero, err := scalarValue(nil, s, v)
+	if zero || err != nil {
+		return dst, err
+	}
+	return append(protowire.AppendTag(dst, 1, wireTypes[s.Kind]), b...), nil
+}
+
+var wireTypes = map[connect.Kind]protowire.Type{
+	connect.KindString: protowire.BytesType, connect.KindBytes: protowire.BytesType,
+	connect.KindBool: protowire.VarintType, connect.KindInt16: protowire.VarintType,
+	connect.KindInt32: protowire.VarintType, connect.KindInt64: protowire.VarintType,
+	connect.KindFloat: protowire.Fixed32Type, connect.KindDouble: protowire.Fixed64Type,
+}
+
+// scalarValue appends a value without its tag, and reports whether it is the zero of its type. The
+// zero of float and double is that with all bits zero alone.
+func scalarValue(dst []byte, s *connect.Schema, v any) (_ []byte, zero bool, err error) {
+	switch v := v.(type) {
+	case connect.Text:
+		if s.Kind == connect.KindString {
+			return protowire.AppendBytes(dst, connect.AppendEncoded(nil, v)), len(v) == 0, nil
+		}
+	case connect.Buffer:
+		if s.Kind == connect.KindBytes {
+			return protowire.AppendBytes(dst, v), len(v) == 0, nil
+		}
+	case connect.ByteArray:
+		if s.Kind == connect.KindBytes {
+			return protowire.AppendBytes(dst, v), len(v) == 0, nil
+		}
+	case bool:
+		if s.Kind == connect.KindBool {
+			return protowire.AppendVarint(dst, protowire.EncodeBool(v)), !v, nil
+		}
+	case int64:
+		low, high := int64(math.MinInt64), int64(math.MaxInt64)
+		switch s.Kind {
+		case connect.KindInt16:
+			low, high = math.MinInt16, math.MaxInt16
+		case connect.KindInt32:
+			low, high = math.MinInt32, math.MaxInt32
+		case connect.KindInt64:
+		default:
+			return dst, false, misfit(s)
+		}
+		if v < low || v > high {
+			return dst, false, connect.Unwritable("", "%d is out of the range of %s", v, s.Kind)
+		}
+		return protowire.AppendVarint(dst, uint64(v)), v == 0, nil //nolint:gosec // two's complement
+	case float32:
+		if s.Kind == connect.KindFloat {
+			bits := math.Float32bits(v)
+			return protowire.AppendFixed32(dst, bits), bits == 0, nil
+		}
+	case float64:
+		if s.Kind == connect.KindDouble {
+			bits := math.Float64bits(v)
+			return protowire.AppendFixed64(dst, bits), bits == 0, nil
+		}
+	}
+	return dst, false, misfit(s)
+}
+
+func misfit(s *connect.Schema) error {
+	name := s.Name
+	if name != "" {
+		name = " " + name
+	}
+	return connect.Unwritable("", "a value of another type than the schema's, %s%s", s.Kind, name)
+}
