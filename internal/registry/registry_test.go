@@ -2,9 +2,12 @@ package registry
 
 import (
 	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"log"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -503,6 +506,39 @@ func TestClient_VerifiesTheRegistrysCertificate(t *testing.T) {
 	cfg.TLS.CAFile = parts.NewAuthority(t).CAFile()
 	_, client = opened(t, cfg, avroFormat())
 	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistry)
+}
+
+// A registry that takes a client certificate alone; the files are read for each connection.
+func TestClient_ShowsItsCertificate(t *testing.T) {
+	a := parts.NewAuthority(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS.PeerCertificates[0].Subject.CommonName != "relay" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		_, _ = w.Write([]byte(`{"compatibilityLevel":"BACKWARD"}`))
+	}))
+	server.TLS = a.Server(x509.Certificate{})
+	server.TLS.ClientAuth = tls.RequireAndVerifyClientCert
+	server.TLS.ClientCAs = a.Pool()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	cfg := at(server.URL)
+	cfg.TLS.CAFile = a.CAFile()
+	_, client := opened(t, cfg, avroFormat())
+	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistry, "no certificate")
+	cfg.TLS.CertFile, cfg.TLS.KeyFile = a.Issue("relay", x509.Certificate{})
+	_, client = opened(t, cfg, avroFormat())
+	require.NoError(t, client.Ping(t.Context()))
+
+	server.CloseClientConnections()
+	other, otherKey := parts.NewAuthority(t).Issue("stranger", x509.Certificate{})
+	for from, to := range map[string]string{other: cfg.TLS.CertFile, otherKey: cfg.TLS.KeyFile} {
+		content, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, content, 0o600))
+	}
+	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistry, "the files are read again")
 }
 
 func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
