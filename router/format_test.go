@@ -89,13 +89,15 @@ func TestEncoder_PutsDefaultsInThePlaceOfNullIfAsked(t *testing.T) {
 }
 
 func TestFormat_NamesEveryWrongOption(t *testing.T) {
-	f := Format{Key: "xml", Value: "string", Headers: "simple", KeyDecimals: "HEX", ValueEncoding: "EBCDIC", ValueDelegate: "avro"}
+	f := Format{Key: "xml", Value: "string", Headers: "simple", KeyDecimals: "HEX", ValueEncoding: "EBCDIC", ValueDelegate: "avro",
+		ValueOptional: true, ValueWrappers: true}
 	err := f.Validate()
 	for _, want := range []string{
 		`format.key = "xml": must be one of string, json, json+schema, binary, avro, json_schema, protobuf, framed, boolean, double`,
 		`format.key.decimal.format = "HEX": must be one of BASE64, NUMERIC`,
 		`format.value.encoding = "EBCDIC": must be UTF-8, UTF-16, UTF-32, US-ASCII or`,
 		`format.value.delegate = "avro"`,
+		`value.optional.for.nullables and value.wrapper.for.nullables are two ways`,
 	} {
 		require.ErrorContains(t, err, want)
 	}

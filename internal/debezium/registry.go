@@ -80,14 +80,8 @@ func (t *translator) jsonSchemaOptions(part string) {
 	default:
 		t.refuse(prefix+"decimal.format", "is neither BASE64 nor NUMERIC: Kafka Connect refuses it too")
 	}
-	for name, otherwise := range map[string]bool{"object.additional.properties": true,
-		"use.latest.version": false} {
-		if v, ok := t.boolean(prefix+name, otherwise); ok && v != otherwise {
-			t.refuse(prefix+name, "postrider has the default of this option alone: remove it, and compare "+
-				"the schemas")
-		}
-		t.given(prefix+name, "the default")
-	}
+	t.defaultsAlone(prefix, map[string]bool{"object.additional.properties": true,
+		"use.latest.version": false})
 	for _, name := range []string{"use.optional.for.nonrequired", "ignore.modern.dialects",
 		"flatten.singleton.unions", "json.fail.invalid.schema"} {
 		t.given(prefix+name, "concerns reading, or a check of what is written")
@@ -97,19 +91,24 @@ func (t *translator) jsonSchemaOptions(part string) {
 // protobufOptions decides about those that only ProtobufConverter has.
 func (t *translator) protobufOptions(part string) {
 	prefix := part + ".converter."
-	for name, otherwise := range map[string]bool{"use.latest.version": false,
+	t.defaultsAlone(prefix, map[string]bool{"use.latest.version": false,
 		"ignore.default.for.nullables": false, "generalized.sum.type.support": false,
-		"skip.known.types": true} {
+		"skip.known.types": true})
+	for _, name := range []string{"enhanced.protobuf.schema.support", "int.for.enums",
+		"optional.for.proto2", "wrapper.for.raw.primitives", "generate.struct.for.nulls",
+		"generate.index.for.unions", "flatten.unions"} {
+		t.given(prefix+name, "concerns reading alone")
+	}
+}
+
+// defaultsAlone refuses other values of options than their defaults.
+func (t *translator) defaultsAlone(prefix string, options map[string]bool) {
+	for name, otherwise := range options {
 		if v, ok := t.boolean(prefix+name, otherwise); ok && v != otherwise {
 			t.refuse(prefix+name, "postrider has the default of this option alone: remove it, and compare "+
 				"the schemas")
 		}
 		t.given(prefix+name, "the default")
-	}
-	for _, name := range []string{"enhanced.protobuf.schema.support", "int.for.enums",
-		"optional.for.proto2", "wrapper.for.raw.primitives", "generate.struct.for.nulls",
-		"generate.index.for.unions", "flatten.unions"} {
-		t.given(prefix+name, "concerns reading alone")
 	}
 }
 

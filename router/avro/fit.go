@@ -105,14 +105,14 @@ func (f *fitter) value(dst []byte, n *node, s *connect.Schema, v any) ([]byte, e
 		if n.kind == typeArray {
 			return appendBlock(dst, v, func(dst []byte, i int, item any) ([]byte, error) {
 				dst, err := f.value(dst, n.items, itemsOf(s), item)
-				return dst, inside(strconv.Itoa(i), err)
+				return dst, connect.WithinMember(err, strconv.Itoa(i))
 			})
 		}
 	case connect.Map:
 		if n.kind == typeMap {
 			return appendBlock(dst, v, func(dst []byte, _ int, e connect.Entry) ([]byte, error) {
 				dst, err := f.value(appendText(dst, e.Key), n.items, itemsOf(s), e.Value)
-				return dst, inside(string(e.Key), err)
+				return dst, connect.WithinMember(err, string(e.Key))
 			})
 		}
 	}
@@ -156,7 +156,7 @@ func (f *fitter) union(dst []byte, n *node, s *connect.Schema, v any) ([]byte, e
 	case 1:
 		return dst, first
 	}
-	return dst, around(first, "no type of %s fits: the first one has ", n.describe())
+	return dst, connect.Within(first, "no type of "+n.describe()+" fits: the first one has ")
 }
 
 // typeOf is the place of the one type of a union that can be the value's: null, or the record of a
@@ -216,7 +216,7 @@ func (f *fitter) record(dst []byte, n *node, s *connect.Schema, v any) (_ []byte
 		switch value := values[i]; {
 		case value.present:
 			if dst, err = f.value(dst, member.schema, value.schema, value.value); err != nil {
-				return dst, inside(member.name, err)
+				return dst, connect.WithinMember(err, member.name)
 			}
 		case member.def != nil:
 			dst = append(dst, member.def...)

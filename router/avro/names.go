@@ -89,22 +89,4 @@ func badName(what, name string) error {
 
 // scrub replaces what is not valid in a name as AvroConverter does: by what URLs have for it, with
 // underscores in the place of their signs.
-func scrub(name string) string {
-	const upperHex = "0123456789ABCDEF"
-	var out strings.Builder
-	for i, c := range connect.AppendEncoded(nil, []byte(name)) {
-		digit := c >= '0' && c <= '9'
-		switch {
-		case digit && i == 0:
-			out.WriteByte('x')
-			out.WriteByte(c)
-		case digit, c == '_', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
-			out.WriteByte(c)
-		case strings.IndexByte(" .-*", c) >= 0:
-			out.WriteByte('_')
-		default:
-			out.Write([]byte{'_', upperHex[c>>4], upperHex[c&15]})
-		}
-	}
-	return out.String()
-}
+func scrub(name string) string { return connect.Scrub(name, "0123456789") }

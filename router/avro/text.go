@@ -2,7 +2,6 @@ package avro
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -217,7 +216,7 @@ func (b *builder) recordName(s *connect.Schema) (name fullName, known bool, err 
 	}
 	key := name.String()
 	before, known := b.defined[key]
-	if known && !sameFields(before, s) {
+	if known && !before.SameFields(s) {
 		return name, false, connect.Unwritable("give one of them another name",
 			"two different structs have the name %s, which Avro takes for one of them only", key)
 	}
@@ -258,7 +257,7 @@ func (b *builder) field(f *connect.Field, taken map[string]bool) error {
 	b.quote(name)
 	b.write(`,"type":`)
 	if err := b.schema(f.Schema); err != nil {
-		return inside(f.Name, err)
+		return connect.WithinMember(err, f.Name)
 	}
 	switch s := f.Schema; {
 	case s.Def != nil:
@@ -320,19 +319,6 @@ func (b *builder) metaData(s *connect.Schema) {
 	if s.Kind == connect.KindInt16 {
 		b.property("connect.type", "int16")
 	}
-}
-
-// sameFields reports whether two structs are the same to Avro, which does not compare their
-// properties. Copies of a schema share their fields: that is seen first, since a schema that
-// contains itself has no end.
-func sameFields(a, b *connect.Schema) bool {
-	if len(a.Fields) != len(b.Fields) {
-		return false
-	}
-	return len(a.Fields) == 0 || &a.Fields[0] == &b.Fields[0] ||
-		slices.EqualFunc(a.Fields, b.Fields, func(f, g *connect.Field) bool {
-			return f.Name == g.Name && f.Schema.Equal(g.Schema)
-		})
 }
 
 // sameRecord reports whether two structs are equal as Connect compares them, apart from whether

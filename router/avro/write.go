@@ -3,7 +3,6 @@ package avro
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -74,17 +73,17 @@ func (w *writer) value(dst []byte, s *connect.Schema, v any) ([]byte, error) {
 			return w.entries(dst, s, v)
 		}
 	case *connect.Structure:
-		if s.Kind == connect.KindStruct && sameFields(s, v.Schema) {
+		if s.Kind == connect.KindStruct && s.SameFields(v.Schema) {
 			return w.members(dst, s, v)
 		}
 	}
-	return dst, misfit(s)
+	return dst, connect.Mismatch(s)
 }
 
 func (w *writer) items(dst []byte, s *connect.Schema, v []any) ([]byte, error) {
 	return appendBlock(dst, v, func(dst []byte, i int, item any) ([]byte, error) {
 		dst, err := w.value(dst, s.Items, item)
-		return dst, inside(strconv.Itoa(i), err)
+		return dst, connect.WithinMember(err, strconv.Itoa(i))
 	})
 }
 
@@ -92,7 +91,7 @@ func (w *writer) items(dst []byte, s *connect.Schema, v []any) ([]byte, error) {
 func (w *writer) entries(dst []byte, s *connect.Schema, v connect.Map) ([]byte, error) {
 	return appendBlock(dst, v, func(dst []byte, _ int, e connect.Entry) ([]byte, error) {
 		dst, err := w.value(appendText(dst, e.Key), s.Items, e.Value)
-		return dst, inside(string(e.Key), err)
+		return dst, connect.WithinMember(err, string(e.Key))
 	})
 }
 
@@ -114,7 +113,7 @@ func (w *writer) members(dst []byte, s *connect.Schema, v *connect.Structure) (_
 	err error) {
 	for i, f := range s.Fields {
 		if dst, err = w.value(dst, f.Schema, w.memberOf(v, i, f)); err != nil {
-			return dst, inside(f.Name, err)
+			return dst, connect.WithinMember(err, f.Name)
 		}
 	}
 	return dst, nil
@@ -149,7 +148,7 @@ func integer(s *connect.Schema, v any) (n int64, err error) {
 	case int64:
 		switch n = v; s.Name {
 		case dateName, timeName, timestampName:
-			return 0, misfit(s)
+			return 0, connect.Mismatch(s)
 		}
 	}
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
@@ -160,7 +159,7 @@ func integer(s *connect.Schema, v any) (n int64, err error) {
 		low, high = math.MinInt32, math.MaxInt32
 	case connect.KindInt64:
 	default:
-		return 0, misfit(s)
+		return 0, connect.Mismatch(s)
 	}
 	if n < low || n > high {
 		return 0, connect.Unwritable("", "%d is out of the range of %s", n, s.Kind)
@@ -183,7 +182,7 @@ func dateNumber(s *connect.Schema, v connect.Date) (int64, error) {
 	case s.Name == timestampName && s.Kind == connect.KindInt64:
 		return v.Millis, nil
 	}
-	return 0, misfit(s)
+	return 0, connect.Mismatch(s)
 }
 
 // bytesOf is what is written for a value of a schema of bytes.
@@ -210,7 +209,7 @@ func bytesOf(s *connect.Schema, v any) ([]byte, error) {
 		}
 		return v.TwosComplement(), nil
 	}
-	return nil, misfit(s)
+	return nil, connect.Mismatch(s)
 }
 
 // appendLong writes an int or a long: Avro's integers are those of encoding/binary.
@@ -255,31 +254,4 @@ func appendText(dst []byte, t connect.Text) []byte {
 func errNull() error {
 	return connect.Unwritable(`where it is a number that is not finite, set `+
 		`router.decimal.handling.mode to "string" or "double"`, "null for what is required")
-}
-
-func misfit(s *connect.Schema) error {
-	name := s.Name
-	if name != "" {
-		name = " " + name
-	}
-	return connect.Unwritable("", "a value of another type than the schema's, %s%s", s.Kind, name)
-}
-
-// inside says in which member an error is.
-func inside(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return around(err, "member %s: ", name)
-}
-
-// around puts a text before an error. One that is deep inside has the innermost places alone: it
-// would be as long as the value.
-func around(err error, format, name string) error {
-	const most = 500 // bytes
-	var e *connect.ValueError
-	if !errors.As(err, &e) || len(e.Error()) > most {
-		return err
-	}
-	return connect.Unwritable(e.Hint, format+"%w", name, e.Err)
 }

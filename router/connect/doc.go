@@ -5,7 +5,8 @@
 // []any, Map, *Structure.
 //
 //   - schema.go describes values; value.go has their kinds, and their text in JSON, Java, headers;
-//   - encoder.go is a converter with its options; charset.go its character sets;
+//   - encoder.go is a converter with its options; charset.go its character sets; unwritable.go its
+//     errors;
 //   - json.go writes JSON strings, jsonread.go reads documents;
 //   - expand.go makes a schema and value of a JSON text; merge.go merges schemas of array items;
 //   - pgtype.go names PostgreSQL's types; codec.go maps each to a schema and a reader;

@@ -3,7 +3,6 @@ package connect
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 )
@@ -205,18 +204,6 @@ func SchemaPrefix(s *Schema, n *notation) []byte {
 		out = s.appendJSON(out, "", n)
 	}
 	return append(out, `,"payload":`...)
-}
-
-// ValueError is a value that cannot be written.
-type ValueError struct {
-	Err  error
-	Hint string // what to do about it; may be empty
-}
-
-func (e *ValueError) Error() string { return e.Err.Error() }
-
-func Unwritable(hint, format string, args ...any) error {
-	return &ValueError{fmt.Errorf(format, args...), hint}
 }
 
 // binary passes on bytes, and leaves everything else to the delegate: Debezium's

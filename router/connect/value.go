@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 )
@@ -195,6 +196,28 @@ func AppendEncoded(dst, s []byte) []byte {
 		dst = append(dst, s[i])
 	}
 	return dst
+}
+
+// Scrub replaces what is not valid in a name as Confluent's converters do: by what URLs have for
+// it, with underscores in the place of their signs. A name that begins with one of the characters
+// of refused gets an x before it.
+func Scrub(name, refused string) string {
+	const upperHex = "0123456789ABCDEF"
+	var out strings.Builder
+	for i, c := range AppendEncoded(nil, []byte(name)) {
+		if i == 0 && strings.IndexByte(refused, c) >= 0 {
+			out.WriteByte('x')
+		}
+		switch {
+		case c == '_', c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+			out.WriteByte(c)
+		case strings.IndexByte(" .-*", c) >= 0:
+			out.WriteByte('_')
+		default: // as %2F
+			out.Write([]byte{'_', upperHex[c>>4], upperHex[c&15]})
+		}
+	}
+	return out.String()
 }
 
 // appendHeaderValue writes a value as SimpleHeaderConverter does: text and bytes bare at the top,

@@ -1,7 +1,6 @@
 package protobuf
 
 import (
-	"errors"
 	"math/big"
 	"time"
 
@@ -50,7 +49,7 @@ func decimalParameters(s *connect.Schema) (out [][2]string) {
 func decimal(s *connect.Schema, v any) ([]byte, error) {
 	d, ok := v.(connect.Decimal)
 	if !ok {
-		return nil, misfit(s)
+		return nil, connect.Mismatch(s)
 	}
 	digits := len(new(big.Int).Abs(d.Unscaled).String())
 	b := protowire.AppendTag(nil, 1, protowire.BytesType)
@@ -72,7 +71,7 @@ func milliseconds(write func(ms int64) ([]byte, error)) func(*connect.Schema, an
 	return func(s *connect.Schema, v any) ([]byte, error) {
 		d, ok := v.(connect.Date)
 		if !ok {
-			return nil, misfit(s)
+			return nil, connect.Mismatch(s)
 		}
 		return write(d.Millis)
 	}
@@ -143,14 +142,4 @@ func timestamp(ms int64) ([]byte, error) {
 			"%d ms from 1970 is no google.protobuf.Timestamp", ms)
 	}
 	return number(number(nil, 1, t.Unix()), 2, int64(t.Nanosecond())), nil
-}
-
-// inside says which member an error concerns.
-func inside(name string, err error) error {
-	const most = 500 // bytes
-	var e *connect.ValueError
-	if !errors.As(err, &e) || len(e.Error()) > most {
-		return err
-	}
-	return connect.Unwritable(e.Hint, "member %s: %w", name, e.Err)
 }

@@ -1,10 +1,6 @@
 package protobuf
 
-import (
-	"strings"
-
-	"github.com/postrider/postrider/router/connect"
-)
+import "github.com/postrider/postrider/router/connect"
 
 // valid refuses the names that Java's Protocol Buffers refuse.
 func valid(what, name, whole string) error {
@@ -21,30 +17,12 @@ func valid(what, name, whole string) error {
 
 func badName(what, name string) error {
 	return connect.Unwritable(`set scrub.invalid.names of the converter to true, or have the `+
-		`application use another name`, "Protobuf takes no %s of the name %q here: a name has letters, "+
+		`application use another name`, "Protobuf takes no %s of the name %q: a name has letters, "+
 		"digits and underscores, and does not begin with a digit", what, name)
 }
 
-// scrub replaces what is not valid in a name as ProtobufConverter does: by what URLs have for it,
-// with underscores in the place of their signs. A name does not begin with an underscore either.
-func scrub(name string) string {
-	const upperHex = "0123456789ABCDEF"
-	var out strings.Builder
-	for i, c := range connect.AppendEncoded(nil, []byte(name)) {
-		if i == 0 && (c >= '0' && c <= '9' || c == '_') {
-			out.WriteByte('x')
-		}
-		switch {
-		case ordinary(c):
-			out.WriteByte(c)
-		case strings.IndexByte(" .-*", c) >= 0:
-			out.WriteByte('_')
-		default: // %2F
-			out.Write([]byte{'_', upperHex[c>>4], upperHex[c&15]})
-		}
-	}
-	return out.String()
-}
+// scrub is for names, which do not begin with an underscore either.
+func scrub(name string) string { return connect.Scrub(name, "0123456789_") }
 
 func ordinary(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

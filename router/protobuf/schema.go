@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/postrider/postrider/router/connect"
 )
 
@@ -35,18 +37,20 @@ type message struct {
 	name   string
 	fields []*field
 	nested []*message
-	types  map[string]*connect.Schema // of nested structs, by the names of their messages
 }
 
 // field is a field of a message. Its number is its place among the fields, from one.
 type field struct {
-	name     string
-	kind     string // as in the text
-	label    string // repeated, optional or none
-	params   [][2]string
-	source   *connect.Schema // of an item, if it is repeated
-	message  *message        // of a struct or the entry of a map; nil for others
-	defaults any             // of the Connect schema
+	name   string
+	kind   string // as in the text
+	label  string // repeated, optional or none
+	params [][2]string
+	source *connect.Schema // of an item, if it is an array
+	// message is that of a struct or of the entry of a map; write makes that of a logical type or a
+	// wrapper; wire is the type of what has neither.
+	message *message
+	write   func(*connect.Schema, any) ([]byte, error)
+	wire    protowire.Type
 }
 
 // New makes the schema of a Connect schema, to which it keeps a reference. Schemas that are equal
@@ -63,12 +67,12 @@ func New(s *connect.Schema, o Options) (*Schema, error) {
 			"ProtobufConverter takes no %s as a whole value", s.Kind)
 	case connect.KindStruct:
 	default:
-		wrapper := wrappers[s.Kind]
+		wrapper := scalars[s.Kind].wrapper
 		index := slices.IndexFunc(wrapperMessages, func(m [2]string) bool { return m[0] == wrapper })
 		out.indexes, out.record, out.text = messageIndexes(index), wrapperPackage+wrapper, wrapperText
 		return out, nil
 	}
-	b := builder{Options: o}
+	b := builder{Options: o, structs: map[nested]*connect.Schema{}}
 	whole := b.nameOf(s)
 	parts := strings.Split(whole, ".")
 	for i, part := range parts {
@@ -87,7 +91,8 @@ func New(s *connect.Schema, o Options) (*Schema, error) {
 	}
 	for _, reserved := range []string{"google", "confluent"} {
 		if slices.Contains(parts[min(1, last):], reserved) && len(b.imports) > 0 {
-			return nil, badName("message", whole)
+			return nil, connect.Unwritable("name it without that part", "the package of message %q has "+
+				"a part %s, in which the imported files would be looked for", whole, reserved)
 		}
 	}
 	out.indexes = messageIndexes(0)
@@ -106,14 +111,21 @@ type builder struct {
 	Options
 	imports []string
 	unnamed int
+	structs map[nested]*connect.Schema
+}
+
+// nested is a message within another one.
+type nested struct {
+	around *message
+	name   string
 }
 
 // message makes the message of a struct.
 func (b *builder) message(name string, s *connect.Schema) (*message, error) {
-	m := &message{name: name, types: map[string]*connect.Schema{}}
+	m := &message{name: name}
 	for _, f := range s.Fields {
 		if err := b.add(m, f.Name, f.Schema); err != nil {
-			return nil, inside(f.Name, err)
+			return nil, connect.WithinMember(err, f.Name)
 		}
 	}
 	return m, m.distinct()
@@ -127,7 +139,7 @@ func (b *builder) add(m *message, name string, s *connect.Schema) error {
 	if err := valid("field", name, name); err != nil {
 		return err
 	}
-	f := &field{name: name, source: s, defaults: s.Def}
+	f := &field{name: name, source: s}
 	switch {
 	case s.Kind == connect.KindArray:
 		f.label, f.source = "repeated", s.Items
@@ -141,30 +153,25 @@ func (b *builder) add(m *message, name string, s *connect.Schema) error {
 	case s == nil || s.Kind == connect.KindArray:
 		return connect.Unwritable("have the application write the inner array as a member of an object",
 			"Protobuf has no arrays of arrays")
-	case logical[s.Name].message != "":
-		f.kind = logical[s.Name].message
-		b.depend(logical[s.Name].file)
-		f.params = decimalParameters(s)
+	case logical[s.Name].write != nil:
+		l := logical[s.Name]
+		f.kind, f.write, f.params = l.message, l.write, decimalParameters(s)
+		b.depend(l.file)
+		return nil
 	case s.Kind == connect.KindMap:
 		return b.addMap(m, f)
 	case s.Kind == connect.KindStruct:
 		return b.addStruct(m, f)
+	case b.Wrappers && s.Optional:
+		f.kind, f.write = wrapperPackage+scalars[s.Kind].wrapper, wrapped
+		b.depend(wrapperFile)
 	default:
-		f.kind = b.scalar(s)
-		if s.Kind == connect.KindInt16 {
-			f.params = [][2]string{{"connect.type", "int16"}}
-		}
+		f.kind, f.wire = scalars[s.Kind].name, scalars[s.Kind].wire
+	}
+	if s.Kind == connect.KindInt16 {
+		f.params = [][2]string{{"connect.type", "int16"}}
 	}
 	return nil
-}
-
-// scalar is the type of what is neither a struct, a map nor an array.
-func (b *builder) scalar(s *connect.Schema) string {
-	if b.Wrappers && s.Optional {
-		b.depend(wrapperFile)
-		return wrapperPackage + wrappers[s.Kind]
-	}
-	return scalars[s.Kind]
 }
 
 func (b *builder) depend(file string) {
@@ -175,7 +182,7 @@ func (b *builder) depend(file string) {
 
 func (b *builder) addMap(m *message, f *field) (err error) {
 	f.kind = b.unqualified(f.source) + "Entry"
-	f.message = &message{name: f.kind, types: map[string]*connect.Schema{}}
+	f.message = &message{name: f.kind}
 	if err := b.add(f.message, "key", connect.RequiredString); err != nil {
 		return err
 	}
@@ -203,12 +210,12 @@ func (b *builder) addStruct(m *message, f *field) (err error) {
 	if f.message, err = b.message(f.kind, f.source); err != nil {
 		return err
 	}
-	first, known := m.types[f.kind]
-	switch {
-	case !known:
-		m.nested, m.types[f.kind] = append(m.nested, f.message), f.source
+	place := nested{m, f.kind}
+	switch first := b.structs[place]; {
+	case first == nil:
+		m.nested, b.structs[place] = append(m.nested, f.message), f.source
 		return nil
-	case first.Kind == f.source.Kind && sameFields(first, f.source):
+	case first.SameFields(f.source):
 		return nil
 	}
 	return connect.Unwritable("rename one of them", "two objects of the type name %s differ", f.kind)
@@ -232,18 +239,21 @@ func (b *builder) nameOf(s *connect.Schema) string {
 	return "ConnectDefault" + strconv.Itoa(b.unnamed)
 }
 
-var scalars = map[connect.Kind]string{
-	connect.KindString: "string", connect.KindBool: "bool", connect.KindInt16: "int32",
-	connect.KindInt32: "int32", connect.KindInt64: "int64", connect.KindFloat: "float",
-	connect.KindDouble: "double", connect.KindBytes: "bytes",
+// scalar is a type of Protobuf with its wrapper, a message in the package google.protobuf.
+type scalar struct {
+	name, wrapper string
+	wire          protowire.Type
 }
 
-// wrappers are the messages of scalars, in the package google.protobuf.
-var wrappers = map[connect.Kind]string{
-	connect.KindString: "StringValue", connect.KindBool: "BoolValue",
-	connect.KindInt16: "Int32Value", connect.KindInt32: "Int32Value",
-	connect.KindInt64: "Int64Value", connect.KindFloat: "FloatValue",
-	connect.KindDouble: "DoubleValue", connect.KindBytes: "BytesValue",
+var scalars = map[connect.Kind]scalar{
+	connect.KindString: {"string", "StringValue", protowire.BytesType},
+	connect.KindBool:   {"bool", "BoolValue", protowire.VarintType},
+	connect.KindInt16:  {"int32", "Int32Value", protowire.VarintType},
+	connect.KindInt32:  {"int32", "Int32Value", protowire.VarintType},
+	connect.KindInt64:  {"int64", "Int64Value", protowire.VarintType},
+	connect.KindFloat:  {"float", "FloatValue", protowire.Fixed32Type},
+	connect.KindDouble: {"double", "DoubleValue", protowire.Fixed64Type},
+	connect.KindBytes:  {"bytes", "BytesValue", protowire.BytesType},
 }
 
 const (

@@ -3,7 +3,6 @@ package protobuf
 import (
 	"encoding/binary"
 	"math"
-	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -26,7 +25,8 @@ func messageIndexes(index int) []byte {
 func (s *Schema) Append(dst []byte, v any) ([]byte, error) {
 	dst = append(dst, s.indexes...)
 	if s.top == nil {
-		return wrapped(dst, s.source, v)
+		b, err := wrapped(s.source, v)
+		return append(dst, b...), err
 	}
 	return s.members(dst, s.top, s.source, v)
 }
@@ -34,28 +34,20 @@ func (s *Schema) Append(dst []byte, v any) ([]byte, error) {
 // members appends the fields of a struct.
 func (s *Schema) members(dst []byte, m *message, source *connect.Schema, v any) ([]byte, error) {
 	structure, ok := v.(*connect.Structure)
-	if !ok || !sameFields(source, structure.Schema) {
-		return dst, misfit(source)
+	if !ok || !source.SameFields(structure.Schema) {
+		return dst, connect.Mismatch(source)
 	}
 	var err error
 	for i, f := range m.fields {
 		value := structure.Values[i]
 		if value == nil {
-			value = f.defaults
+			value = source.Fields[i].Schema.Def
 		}
 		if dst, err = s.field(dst, f, protowire.Number(i+1), value); err != nil {
-			return dst, inside(source.Fields[i].Name, err)
+			return dst, connect.WithinMember(err, source.Fields[i].Name)
 		}
 	}
 	return dst, nil
-}
-
-// sameFields compares the fields of two structs; those of one schema are mostly the same slice.
-func sameFields(a, b *connect.Schema) bool {
-	return len(a.Fields) == len(b.Fields) && (len(a.Fields) == 0 || &a.Fields[0] == &b.Fields[0] ||
-		slices.EqualFunc(a.Fields, b.Fields, func(f, g *connect.Field) bool {
-			return f.Name == g.Name && f.Schema.Equal(g.Schema)
-		}))
 }
 
 func (s *Schema) field(dst []byte, f *field, n protowire.Number, v any) (_ []byte, err error) {
@@ -66,7 +58,7 @@ func (s *Schema) field(dst []byte, f *field, n protowire.Number, v any) (_ []byt
 		return s.entries(dst, f, n, v)
 	case []any:
 		if f.label != "repeated" {
-			return dst, misfit(f.source)
+			return dst, connect.Mismatch(f.source)
 		}
 		return s.items(dst, f, n, v)
 	}
@@ -76,21 +68,21 @@ func (s *Schema) field(dst []byte, f *field, n protowire.Number, v any) (_ []byt
 // items appends an array. Numbers and bools are packed, as they are by default in proto3.
 func (s *Schema) items(dst []byte, f *field, n protowire.Number, items []any) (_ []byte,
 	err error) {
-	if scalar := scalars[f.source.Kind]; scalar == f.kind && scalar != "string" && scalar != "bytes" {
-		if len(items) == 0 {
-			return dst, nil
-		}
+	if len(items) == 0 {
+		return dst, nil
+	}
+	if f.message == nil && f.write == nil && f.wire != protowire.BytesType {
 		var packed []byte
 		for i, item := range items {
 			if packed, _, err = scalarValue(packed, f.source, item); err != nil {
-				return dst, inside(strconv.Itoa(i), err)
+				return dst, connect.WithinMember(err, strconv.Itoa(i))
 			}
 		}
 		return protowire.AppendBytes(protowire.AppendTag(dst, n, protowire.BytesType), packed), nil
 	}
 	for i, item := range items {
 		if dst, err = s.single(dst, f, n, item, true); err != nil {
-			return dst, inside(strconv.Itoa(i), err)
+			return dst, connect.WithinMember(err, strconv.Itoa(i))
 		}
 	}
 	return dst, nil
@@ -100,13 +92,13 @@ func (s *Schema) items(dst []byte, f *field, n protowire.Number, items []any) (_
 func (s *Schema) entries(dst []byte, f *field, n protowire.Number, entries connect.Map) (_ []byte,
 	err error) {
 	if f.source.Kind != connect.KindMap {
-		return dst, misfit(f.source)
+		return dst, connect.Mismatch(f.source)
 	}
 	for _, e := range entries {
 		var b []byte
 		for i, v := range []any{e.Key, e.Value} {
 			if b, err = s.field(b, f.message.fields[i], protowire.Number(i+1), v); err != nil {
-				return dst, inside(string(e.Key), err)
+				return dst, connect.WithinMember(err, string(e.Key))
 			}
 		}
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, n, protowire.BytesType), b)
@@ -126,34 +118,25 @@ func (s *Schema) single(dst []byte, f *field, n protowire.Number, v any, zeros b
 			"an array")
 	case f.message != nil:
 		b, err = s.members(nil, f.message, f.source, v)
-	case logical[f.source.Name].message != "":
-		b, err = logical[f.source.Name].write(f.source, v)
-	case f.kind != scalars[f.source.Kind]:
-		b, err = wrapped(nil, f.source, v)
+	case f.write != nil:
+		b, err = f.write(f.source, v)
 	default:
 		b, zero, err := scalarValue(nil, f.source, v)
 		if zero && !zeros || err != nil {
 			return dst, err
 		}
-		return append(protowire.AppendTag(dst, n, wireTypes[f.source.Kind]), b...), nil
+		return append(protowire.AppendTag(dst, n, f.wire), b...), nil
 	}
 	return protowire.AppendBytes(protowire.AppendTag(dst, n, protowire.BytesType), b), err
 }
 
-// wrapped appends the fields of a wrapper.
-func wrapped(dst []byte, s *connect.Schema, v any) ([]byte, error) {
+// wrapped is the message of a wrapper.
+func wrapped(s *connect.Schema, v any) ([]byte, error) {
 	b, zero, err := scalarValue(nil, s, v)
 	if zero || err != nil {
-		return dst, err
+		return nil, err
 	}
-	return append(protowire.AppendTag(dst, 1, wireTypes[s.Kind]), b...), nil
-}
-
-var wireTypes = map[connect.Kind]protowire.Type{
-	connect.KindString: protowire.BytesType, connect.KindBytes: protowire.BytesType,
-	connect.KindBool: protowire.VarintType, connect.KindInt16: protowire.VarintType,
-	connect.KindInt32: protowire.VarintType, connect.KindInt64: protowire.VarintType,
-	connect.KindFloat: protowire.Fixed32Type, connect.KindDouble: protowire.Fixed64Type,
+	return append(protowire.AppendTag(nil, 1, scalars[s.Kind].wire), b...), nil
 }
 
 // scalarValue appends a value without its tag, and reports whether it is the zero of its type. The
@@ -185,7 +168,7 @@ func scalarValue(dst []byte, s *connect.Schema, v any) (_ []byte, zero bool, err
 			low, high = math.MinInt32, math.MaxInt32
 		case connect.KindInt64:
 		default:
-			return dst, false, misfit(s)
+			return dst, false, connect.Mismatch(s)
 		}
 		if v < low || v > high {
 			return dst, false, connect.Unwritable("", "%d is out of the range of %s", v, s.Kind)
@@ -202,13 +185,5 @@ func scalarValue(dst []byte, s *connect.Schema, v any) (_ []byte, zero bool, err
 			return protowire.AppendFixed64(dst, bits), bits == 0, nil
 		}
 	}
-	return dst, false, misfit(s)
-}
-
-func misfit(s *connect.Schema) error {
-	name := s.Name
-	if name != "" {
-		name = " " + name
-	}
-	return connect.Unwritable("", "a value of another type than the schema's, %s%s", s.Kind, name)
+	return dst, false, connect.Mismatch(s)
 }
