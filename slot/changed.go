@@ -232,9 +232,15 @@ func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others 
 	is := slices.Concat(slices.Repeat([]bool{true}, len(known)), make([]bool, len(others)))
 	found, err := postgres.Collect(ctx, conn, func(row pgx.CollectableRow) (r rewritten, err error) {
 		var oid uint32
-		err = row.Scan(&oid, &r.name)
-		r.n = e.storage[oid].n
-		return r, err
+		if err = row.Scan(&oid, &r.name); err != nil {
+			return r, err
+		}
+		s, asked := e.storage[oid]
+		if !asked {
+			return r, fmt.Errorf("the server returned table %d, which was not asked for", oid)
+		}
+		r.n = s.n
+		return r, nil
 	}, selectRewritten, oids, is, strconv.FormatUint(uint64(xid), 10))
 	return found, postgres.Wrap(err, "look at what was rewritten")
 }

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -220,11 +221,33 @@ func readEvidence(ctx context.Context, conn *pgx.Conn, publication string,
 	if err == nil && end != nil {
 		e.end, err = postgres.ParseLSN(*end)
 	}
+	if err != nil {
+		return nil, postgres.Error(err)
+	}
+	if len(numbers) != len(oids) || len(toasts) != len(oids) || len(files) != len(oids) {
+		return nil, fmt.Errorf("the server returned %d numbers, %d TOAST tables and %d files of "+
+			"%d tables", len(numbers), len(toasts), len(files), len(oids))
+	}
 	e.storage = make(map[uint32]storage, len(oids))
 	for i, oid := range oids {
 		e.storage[oid] = storage{numbers[i], toasts[i], files[i]}
 	}
-	return e, postgres.Error(err)
+	return e, CheckNumbers(len(tables), append(e.numbers(), numbers...)...)
+}
+
+// numbers are those of the tables in all rows.
+func (e *evidence) numbers() []int {
+	var numbers []int
+	for _, t := range e.Tables {
+		numbers = append(numbers, t.N)
+	}
+	for _, entry := range e.Entries {
+		numbers = append(numbers, entry.N)
+	}
+	for _, l := range e.Unsendable {
+		numbers = append(numbers, l.N)
+	}
+	return numbers
 }
 
 // of returns the entries of a table.

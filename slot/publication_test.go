@@ -1,7 +1,9 @@
 package slot_test
 
 import (
+	"bytes"
 	"context"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -55,6 +57,39 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestPublication_RefusesATableNumberThatWasNotAsked changes the answers on their way, as a damaged
+// connection does.
+func TestPublication_RefusesATableNumberThatWasNotAsked(t *testing.T) {
+	p := checktest.Shared(t, "17")
+	p.Exec("CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR TABLE outbox")
+	for _, number := range []string{"0", "2"} {
+		config := p.Conn.Config().Copy()
+		dial := config.DialFunc
+		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			return &changing{conn, []byte(`{"n": 1, "acl"`), []byte(`{"n": ` + number + `, "acl"`)}, err
+		}
+		config.Fallbacks = nil
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		require.NoError(t, err)
+		_, err = slot.VerifyPublication(t.Context(), conn, "postrider", []string{"public.outbox"})
+		require.ErrorContains(t, err, "the server returned a row for table number "+number+" of 1")
+		require.NoError(t, conn.Close(t.Context()))
+	}
+}
+
+// changing replaces bytes by as many others in what is read.
+type changing struct {
+	net.Conn
+	old, new []byte
+}
+
+func (c *changing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	copy(b, bytes.ReplaceAll(b[:n], c.old, c.new))
+	return n, err
 }
 
 func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {

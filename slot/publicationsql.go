@@ -30,6 +30,17 @@ func SplitTables(tables []string) (schemas, names []string) {
 	return schemas, names
 }
 
+// CheckNumbers returns an error unless each number is one of a table, from 1 to tables. A server
+// that returns another one is not a PostgreSQL, or its answer was damaged on the way.
+func CheckNumbers(tables int, numbers ...int) error {
+	for _, n := range numbers {
+		if n < 1 || n > tables {
+			return fmt.Errorf("the server returned a row for table number %d of %d", n, tables)
+		}
+	}
+	return nil
+}
+
 // QuoteTable is the name for SQL.
 func QuoteTable(table string) string {
 	schema, name := SplitTable(table)

@@ -122,6 +122,9 @@ func OIDs(ctx context.Context, conn *pgx.Conn, tables []string) (map[uint32]stri
 		names)
 	oids := map[uint32]string{}
 	for _, r := range found {
+		if err = CheckNumbers(len(tables), r.N); err != nil {
+			break
+		}
 		oids[r.OID] = tables[r.N-1]
 	}
 	return oids, postgres.Wrap(err, "read the partitions of the tables")

@@ -129,8 +129,8 @@ func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, bef
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for oid, m := range members {
-		t := roots[m.Root]
-		if a.isTable(oid) {
+		t, asked := roots[m.Root]
+		if !asked || a.isTable(oid) {
 			continue
 		}
 		from := after

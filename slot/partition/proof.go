@@ -209,6 +209,11 @@ func (a *Assigner) queryProof(ctx context.Context, conn *pgx.Conn, oid uint32) (
 	if err := json.Unmarshal(document, &e); err != nil {
 		return nil, fmt.Errorf("decode the catalog rows of relation %d: %w", oid, err)
 	}
+	for _, t := range e.Tables {
+		if err := slot.CheckNumbers(len(a.tables), t.N); err != nil {
+			return nil, err
+		}
+	}
 	e.confirmed, e.kept, e.behind = pglogrepl.LSN(e.Confirmed), pglogrepl.LSN(e.Kept),
 		pglogrepl.LSN(e.Behind)
 	e.snapshot, err = slot.ParseSnapshot(e.Snapshot)
