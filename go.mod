@@ -58,7 +58,11 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/bufbuild/protocompile v0.14.1
+require (
+	github.com/bufbuild/protocompile v0.14.1
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	google.golang.org/genproto v0.0.0-20261026165753-2ffab32bce7e
+)
 
 require (
 	dario.cat/mergo v1.0.0 // indirect

@@ -1,6 +1,10 @@
 package router
 
-import "github.com/postrider/postrider/router/connect"
+import (
+	"slices"
+
+	"github.com/postrider/postrider/router/connect"
+)
 
 // Config holds the options of Debezium's Outbox Event Router under Debezium's own names, and what
 // postrider adds to them. The toml tags are the dotted option names, literally. The zero value is
@@ -129,27 +133,39 @@ type Format struct {
 	// a schema that the registry does not have yet is registered
 	KeyAutoRegister bool `toml:"key.auto.register.schemas"`
 	KeyNormalize    bool `toml:"key.normalize.schemas"` // the registry compares schemas by meaning
-	// of avro: what is written is the latest version of the subject, or the schema in a file
+	// what is written is the latest version of the subject, or the schema in a file
 	KeyLatest     bool   `toml:"key.use.latest.version"`
 	KeySchemaFile string `toml:"key.schema.file"`
+	// the schemas that the one in the file refers to: NAME=SUBJECT:VERSION
+	KeySchemaReferences []string `toml:"key.schema.references"`
+	// of protobuf: the full name of the message in the given schema; empty: its first one
+	KeySchemaMessage string `toml:"key.schema.message"`
+	// what is null stays null, although the column has a default
+	KeyKeepNulls bool `toml:"key.ignore.default.for.nullables"`
 	// of avro: an enum's text is an enum; schemas carry Connect's names and versions
 	KeyEnhanced bool `toml:"key.enhanced.avro.schema.support"`
 	KeyMetaData bool `toml:"key.connect.meta.data"`
 	// of avro and protobuf: characters that they refuse in names are replaced
 	KeyScrub bool `toml:"key.scrub.invalid.names"`
 	// of protobuf: what may be null is optional, or a message such as google.protobuf.StringValue
-	KeyOptional       bool   `toml:"key.optional.for.nullables"`
-	KeyWrappers       bool   `toml:"key.wrapper.for.nullables"`
-	ValueStrategy     string `toml:"value.subject.name.strategy"` // as for the key, and all below
-	ValueAutoRegister bool   `toml:"value.auto.register.schemas"`
-	ValueNormalize    bool   `toml:"value.normalize.schemas"`
-	ValueLatest       bool   `toml:"value.use.latest.version"`
-	ValueSchemaFile   string `toml:"value.schema.file"`
-	ValueEnhanced     bool   `toml:"value.enhanced.avro.schema.support"`
-	ValueMetaData     bool   `toml:"value.connect.meta.data"`
-	ValueScrub        bool   `toml:"value.scrub.invalid.names"`
-	ValueOptional     bool   `toml:"value.optional.for.nullables"`
-	ValueWrappers     bool   `toml:"value.wrapper.for.nullables"`
+	KeyOptional bool `toml:"key.optional.for.nullables"`
+	KeyWrappers bool `toml:"key.wrapper.for.nullables"`
+	// of json_schema: objects may have other members than those of the schema
+	KeyOpenObjects        bool     `toml:"key.object.additional.properties"`
+	ValueStrategy         string   `toml:"value.subject.name.strategy"` // as for the key, and all below
+	ValueAutoRegister     bool     `toml:"value.auto.register.schemas"`
+	ValueNormalize        bool     `toml:"value.normalize.schemas"`
+	ValueLatest           bool     `toml:"value.use.latest.version"`
+	ValueSchemaFile       string   `toml:"value.schema.file"`
+	ValueSchemaReferences []string `toml:"value.schema.references"`
+	ValueSchemaMessage    string   `toml:"value.schema.message"`
+	ValueKeepNulls        bool     `toml:"value.ignore.default.for.nullables"`
+	ValueEnhanced         bool     `toml:"value.enhanced.avro.schema.support"`
+	ValueMetaData         bool     `toml:"value.connect.meta.data"`
+	ValueScrub            bool     `toml:"value.scrub.invalid.names"`
+	ValueOptional         bool     `toml:"value.optional.for.nullables"`
+	ValueWrappers         bool     `toml:"value.wrapper.for.nullables"`
+	ValueOpenObjects      bool     `toml:"value.object.additional.properties"`
 
 	// postrider's additions.
 
@@ -165,15 +181,24 @@ type Format struct {
 func (f Format) key() connect.Converter {
 	return connect.Converter{
 		Format: f.Key, Decimals: f.KeyDecimals, Encoding: f.KeyEncoding,
-		Delegate: f.KeyDelegate, Defaults: f.KeyDefaults,
+		Delegate: f.KeyDelegate, Defaults: defaults(f.Key, f.KeyDefaults, f.KeyKeepNulls),
 	}
 }
 
 func (f Format) value() connect.Converter {
 	return connect.Converter{
 		Format: f.Value, Decimals: f.ValueDecimals, Encoding: f.ValueEncoding,
-		Delegate: f.ValueDelegate, Defaults: f.ValueDefaults,
+		Delegate: f.ValueDelegate, Defaults: defaults(f.Value, f.ValueDefaults, f.ValueKeepNulls),
 	}
+}
+
+// defaults reports whether a default takes the place of a null: Confluent's converters have an
+// option of their own for it.
+func defaults(format string, replace, keepNulls bool) bool {
+	if slices.Contains(connect.RegistryFormats, format) {
+		return !keepNulls
+	}
+	return replace
 }
 
 // IsCloudEvents reports whether records are CloudEvents.
@@ -216,8 +241,8 @@ func DefaultFormat() Format {
 		Key: "string", Value: "string", Headers: "simple",
 		KeyDecimals: "BASE64", ValueDecimals: "BASE64", KeyEncoding: "UTF-8",
 		ValueEncoding: "UTF-8", CloudEvents: "none", EventSource: "/${topic.prefix}/${table}",
-		KeyStrategy: "topic", KeyAutoRegister: true, KeyMetaData: true,
-		ValueStrategy: "topic", ValueAutoRegister: true, ValueMetaData: true,
+		KeyStrategy: "topic", KeyAutoRegister: true, KeyMetaData: true, KeyOpenObjects: true,
+		ValueStrategy: "topic", ValueAutoRegister: true, ValueMetaData: true, ValueOpenObjects: true,
 	}
 }
 

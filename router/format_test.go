@@ -90,7 +90,8 @@ func TestEncoder_PutsDefaultsInThePlaceOfNullIfAsked(t *testing.T) {
 
 func TestFormat_NamesEveryWrongOption(t *testing.T) {
 	f := Format{Key: "xml", Value: "string", Headers: "simple", KeyDecimals: "HEX", ValueEncoding: "EBCDIC", ValueDelegate: "avro",
-		ValueOptional: true, ValueWrappers: true}
+		ValueOptional: true, ValueWrappers: true, KeyLatest: true, KeySchemaReferences: []string{"customers-value:1"},
+		ValueLatest: true, ValueSchemaFile: "order.avsc", ValueSchemaMessage: "Order"}
 	err := f.Validate()
 	for _, want := range []string{
 		`format.key = "xml": must be one of string, json, json+schema, binary, avro, json_schema, protobuf, framed, boolean, double`,
@@ -98,7 +99,22 @@ func TestFormat_NamesEveryWrongOption(t *testing.T) {
 		`format.value.encoding = "EBCDIC": must be UTF-8, UTF-16, UTF-32, US-ASCII or`,
 		`format.value.delegate = "avro"`,
 		`value.optional.for.nullables and value.wrapper.for.nullables are two ways`,
+		`format.value.schema.file and value.use.latest.version are two schemas`,
+		`format.key.schema.file and key.use.latest.version need format.key = "avro", "json_schema" or "protobuf"`,
+		`format.key.schema.references needs key.schema.file`,
+		`format.key.schema.references: "customers-value:1" is not NAME=SUBJECT:VERSION`,
+		`format.value.schema.message needs format.value = "protobuf"`,
 	} {
 		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestParseReference(t *testing.T) {
+	r, err := ParseReference("shop/customer.proto=:.context:customers-value:12")
+	require.NoError(t, err)
+	require.Equal(t, Reference{"shop/customer.proto", ":.context:customers-value", 12}, r)
+	for _, text := range []string{"", "a", "a=b", "a=b:", "a=b:0", "a=b:latest", "=b:1", "a=:1"} {
+		_, err := ParseReference(text)
+		require.ErrorContains(t, err, "is not NAME=SUBJECT:VERSION", text)
 	}
 }

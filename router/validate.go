@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/postrider/postrider/router/connect"
@@ -158,6 +159,54 @@ func (f Format) Registered() (key, value bool) {
 		slices.Contains(connect.RegistryFormats, f.Value)
 }
 
+// Reference is a schema in the registry that another one refers to.
+type Reference struct {
+	Name    string // as the other one has it
+	Subject string
+	Version int
+}
+
+// ParseReference reads "NAME=SUBJECT:VERSION".
+func ParseReference(text string) (r Reference, err error) {
+	name, version, _ := strings.Cut(text, "=")
+	r.Name = name
+	if colon := strings.LastIndexByte(version, ':'); colon > 0 {
+		r.Subject = version[:colon]
+		r.Version, _ = strconv.Atoi(version[colon+1:])
+	}
+	if r.Name == "" || r.Subject == "" || r.Version < 1 {
+		return r, fmt.Errorf("%q is not NAME=SUBJECT:VERSION, like "+
+			`"customer.proto=customers-value:1"`, text)
+	}
+	return r, nil
+}
+
+// declared reports errors about a schema that is given.
+func (f Format) declared(side, format string, latest bool, file, message string,
+	references []string, bad *faults) {
+	if latest && file != "" {
+		bad.add("%s.schema.file and %[1]s.use.latest.version are two schemas: remove one", side)
+	}
+	given := latest || file != ""
+	if given && !slices.Contains([]string{"avro", "json_schema", "protobuf"}, format) {
+		bad.add("%s.schema.file and %[1]s.use.latest.version need format.%[1]s = \"avro\", "+
+			"\"json_schema\" or \"protobuf\"", side)
+	}
+	if message != "" && (!given || format != "protobuf") {
+		bad.add("%s.schema.message needs format.%[1]s = \"protobuf\" with %[1]s.schema.file or "+
+			"%[1]s.use.latest.version", side)
+	}
+	if len(references) > 0 && file == "" {
+		bad.add("%s.schema.references needs %[1]s.schema.file: a schema in the registry has its "+
+			"references there", side)
+	}
+	for _, text := range references {
+		if _, err := ParseReference(text); err != nil {
+			bad.add("%s.schema.references: %v", side, err)
+		}
+	}
+}
+
 // Validate returns every error of the formats, joined; each names its key.
 func (f Format) Validate() error {
 	bad := faults{section: "format."}
@@ -169,20 +218,10 @@ func (f Format) Validate() error {
 	bad.oneOf("cloudevents", cmp.Or(f.CloudEvents, "none"), "none, binary, structured")
 	bad.oneOf("key.subject.name.strategy", cmp.Or(f.KeyStrategy, "topic"), Strategies)
 	bad.oneOf("value.subject.name.strategy", cmp.Or(f.ValueStrategy, "topic"), Strategies)
-	for side, two := range map[string]bool{"key": f.KeyLatest && f.KeySchemaFile != "",
-		"value": f.ValueLatest && f.ValueSchemaFile != ""} {
-		if two {
-			bad.add("%s.schema.file and %[1]s.use.latest.version are two schemas: remove one", side)
-		}
-	}
-	for side, other := range map[string]bool{
-		"key":   f.Key != "avro" && (f.KeyLatest || f.KeySchemaFile != ""),
-		"value": f.Value != "avro" && (f.ValueLatest || f.ValueSchemaFile != ""),
-	} {
-		if other {
-			bad.add("%s.schema.file and %[1]s.use.latest.version need format.%[1]s = \"avro\"", side)
-		}
-	}
+	f.declared("key", f.Key, f.KeyLatest, f.KeySchemaFile, f.KeySchemaMessage,
+		f.KeySchemaReferences, &bad)
+	f.declared("value", f.Value, f.ValueLatest, f.ValueSchemaFile, f.ValueSchemaMessage,
+		f.ValueSchemaReferences, &bad)
 	for side, two := range map[string]bool{"key": f.KeyOptional && f.KeyWrappers,
 		"value": f.ValueOptional && f.ValueWrappers} {
 		if two {

@@ -124,6 +124,8 @@ var shown = strings.Fields(`
 	router.header_id router.headers_column router.topic_allow
 
 	format.key.encoding format.value.encoding format.key.schema.file format.value.schema.file
+	format.key.schema.references format.value.schema.references format.key.schema.message
+	format.value.schema.message
 	format.cloudevents.source format.cloudevents.datacontenttype
 
 	sink.kafka.brokers sink.kafka.client_id sink.kafka.version sink.kafka.tls.ca_file

@@ -150,19 +150,20 @@ func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 
 func TestTranslate_MapsJsonSchemaConverter(t *testing.T) {
 	tr := Translate(connector(map[string]string{
-		"value.converter":                             "io.confluent.connect.json.JsonSchemaConverter",
-		"value.converter.schema.registry.url":         "https://a:8081,https://b:8081",
-		"value.converter.decimal.format":              "numeric",
-		"value.converter.auto.register.schemas":       "false",
-		"value.converter.value.subject.name.strategy": "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy",
+		"value.converter":                              "io.confluent.connect.json.JsonSchemaConverter",
+		"value.converter.schema.registry.url":          "https://a:8081,https://b:8081",
+		"value.converter.decimal.format":               "numeric",
+		"value.converter.auto.register.schemas":        "false",
+		"value.converter.object.additional.properties": "false",
+		"value.converter.value.subject.name.strategy":  "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy",
 	}), Options{})
 	require.Empty(t, tr.Refused())
 	for _, line := range []string{"value = 'json_schema'", `"value.decimal.format" = 'NUMERIC'`, `"value.auto.register.schemas" = false`,
-		`"value.subject.name.strategy" = 'topic_record'`, "urls = ['https://a:8081', 'https://b:8081']"} {
+		`"value.object.additional.properties" = false`, `"value.subject.name.strategy" = 'topic_record'`, "urls = ['https://a:8081', 'https://b:8081']"} {
 		require.Contains(t, string(tr.TOML()), line)
 	}
 	require.NotEmpty(t, Translate(connector(map[string]string{
-		"value.converter": "io.confluent.connect.json.JsonSchemaConverter", "value.converter.object.additional.properties": "false",
+		"value.converter": "io.confluent.connect.json.JsonSchemaConverter", "value.converter.decimal.format": "text",
 	}), Options{}).Refused())
 }
 
@@ -170,14 +171,15 @@ func TestTranslate_MapsProtobufConverter(t *testing.T) {
 	const class = "io.confluent.connect.protobuf.ProtobufConverter"
 	tr := Translate(connector(map[string]string{"key.converter": class, "value.converter": class, "value.converter.schema.registry.url": "https://a:8081",
 		"value.converter.optional.for.nullables": "true", "value.converter.scrub.invalid.names": "true", "value.converter.flatten.unions": "true",
-		"value.converter.normalize.schemas": "true"}), Options{})
+		"value.converter.normalize.schemas": "true", "value.converter.use.latest.version": "true",
+		"value.converter.ignore.default.for.nullables": "true"}), Options{})
 	require.Empty(t, tr.Refused())
 	for _, line := range []string{"key = 'protobuf'", "value = 'protobuf'", `"value.optional.for.nullables" = true`, `"value.scrub.invalid.names" = true`,
-		`"value.normalize.schemas" = true`} {
+		`"value.normalize.schemas" = true`, `"value.use.latest.version" = true`, `"value.ignore.default.for.nullables" = true`} {
 		require.Contains(t, string(tr.TOML()), line)
 	}
-	for _, option := range []string{"use.latest.version", "ignore.default.for.nullables", "generalized.sum.type.support"} {
-		require.NotEmpty(t, Translate(connector(map[string]string{"value.converter": class, "value.converter." + option: "true"}), Options{}).Refused(), option)
+	for option, value := range map[string]string{"generalized.sum.type.support": "true", "skip.known.types": "false"} {
+		require.NotEmpty(t, Translate(connector(map[string]string{"value.converter": class, "value.converter." + option: value}), Options{}).Refused(), option)
 	}
 }
 

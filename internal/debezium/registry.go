@@ -34,13 +34,14 @@ func (t *translator) registryOptions(part, format string) {
 		name      string
 		otherwise bool
 	}
-	options := []option{{"auto.register.schemas", true}, {"normalize.schemas", false}}
+	options := []option{{"auto.register.schemas", true}, {"normalize.schemas", false},
+		{"use.latest.version", false}, {"ignore.default.for.nullables", false}}
 	switch format {
 	case "avro":
-		options = append(options, option{"use.latest.version", false},
-			option{"enhanced.avro.schema.support", false}, option{"connect.meta.data", true},
-			option{"scrub.invalid.names", false})
+		options = append(options, option{"enhanced.avro.schema.support", false},
+			option{"connect.meta.data", true}, option{"scrub.invalid.names", false})
 	case "json_schema":
+		options = append(options, option{"object.additional.properties", true})
 		t.jsonSchemaOptions(part)
 	case "protobuf":
 		options = append(options, option{"scrub.invalid.names", false},
@@ -80,8 +81,6 @@ func (t *translator) jsonSchemaOptions(part string) {
 	default:
 		t.refuse(prefix+"decimal.format", "is neither BASE64 nor NUMERIC: Kafka Connect refuses it too")
 	}
-	t.defaultsAlone(prefix, map[string]bool{"object.additional.properties": true,
-		"use.latest.version": false})
 	for _, name := range []string{"use.optional.for.nonrequired", "ignore.modern.dialects",
 		"flatten.singleton.unions", "json.fail.invalid.schema"} {
 		t.given(prefix+name, "concerns reading, or a check of what is written")
@@ -91,8 +90,7 @@ func (t *translator) jsonSchemaOptions(part string) {
 // protobufOptions decides about those that only ProtobufConverter has.
 func (t *translator) protobufOptions(part string) {
 	prefix := part + ".converter."
-	t.defaultsAlone(prefix, map[string]bool{"use.latest.version": false,
-		"ignore.default.for.nullables": false, "generalized.sum.type.support": false,
+	t.defaultsAlone(prefix, map[string]bool{"generalized.sum.type.support": false,
 		"skip.known.types": true})
 	for _, name := range []string{"enhanced.protobuf.schema.support", "int.for.enums",
 		"optional.for.proto2", "wrapper.for.raw.primitives", "generate.struct.for.nulls",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -26,6 +27,8 @@ type Client struct {
 	mu     sync.Mutex // guards what follows
 	ids    map[identity]int
 	latest map[string]sr.SubjectSchema // by subject, as they were when they were first needed
+	// versions of subjects, which are not changed
+	versions map[version]sr.SubjectSchema
 	// subjects of ids that come with framed values, by id
 	subjects map[int]map[string]bool
 }
@@ -34,6 +37,11 @@ type Client struct {
 type identity struct {
 	subject, text string
 	kind          sr.SchemaType
+}
+
+type version struct {
+	subject string
+	number  int
 }
 
 // Usage is how schemas are looked for.
@@ -47,7 +55,7 @@ type Usage struct {
 // New makes a client of a valid configuration, which connects when it is used.
 func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, ids: map[identity]int{}, latest: map[string]sr.SubjectSchema{},
-		subjects: map[int]map[string]bool{}}
+		versions: map[version]sr.SubjectSchema{}, subjects: map[int]map[string]bool{}}
 	if cfg.OAuth.IsSet() {
 		c.tokens = credentials.NewSource(func(ctx context.Context) (credentials.Token, error) {
 			return cfg.OAuth.Fetch(ctx, section+".oauth")
@@ -174,7 +182,11 @@ func (c *Client) verify(ctx context.Context, subject string, s sr.Schema, id int
 	if err != nil {
 		return c.failure(subject, Usage{}, err)
 	}
-	if !sameSchema(s, has) {
+	texts, err := c.References(s.References)
+	if err != nil {
+		return err
+	}
+	if !sameSchema(s, has, texts) {
 		return fmt.Errorf("%w: it answers another schema under id %d of subject %s: %s, where the row "+
 			"has %s; restart the relay when the registry is as it was, or delete the wrong subject",
 			connect.ErrRegistryHalt, id, subject, excerpt(has.Schema), excerpt(s.Schema))
@@ -210,6 +222,46 @@ func (c *Client) Latest(subject string) (sr.SubjectSchema, error) {
 	c.latest[subject] = has
 	c.mu.Unlock()
 	return has, nil
+}
+
+// version is a version of a subject. It blocks and fails as ID.
+func (c *Client) version(subject string, number int) (sr.SubjectSchema, error) {
+	key := version{subject, number}
+	c.mu.Lock()
+	known, found := c.versions[key]
+	c.mu.Unlock()
+	if found {
+		return known, nil
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	has, err := c.api.SchemaByVersion(ctx, subject, number)
+	if err != nil {
+		return has, c.failure(subject, Usage{}, err)
+	}
+	c.mu.Lock()
+	c.versions[key] = has
+	c.mu.Unlock()
+	return has, nil
+}
+
+// References are the texts of schemas that a schema refers to, and of those that these refer to,
+// by their names. It blocks and fails as ID.
+func (c *Client) References(of []sr.SchemaReference) (map[string]string, error) {
+	texts, pending := map[string]string{}, slices.Clone(of)
+	for ; len(pending) > 0; pending = pending[1:] {
+		r := pending[0]
+		if _, known := texts[r.Name]; known {
+			continue
+		}
+		has, err := c.version(r.Subject, r.Version)
+		if err != nil {
+			return nil, err
+		}
+		texts[r.Name] = has.Schema.Schema
+		pending = append(pending, has.References...)
+	}
+	return texts, nil
 }
 
 // Belongs reports whether an id is one of a subject, and asks the registry once for each.

@@ -5,6 +5,7 @@
 //	config.go  the section [registry]
 //	client.go  Client: ids of schemas, kept as long as the process lives; errors
 //	writer.go  Writer: subjects, schemas and bytes of keys or of values
+//	declared.go  schemas that are given: in a file, or as the latest version of a subject
 package registry
 
 import (

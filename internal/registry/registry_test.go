@@ -347,9 +347,91 @@ func TestWriter_WritesDocumentsByADeclaredSchema(t *testing.T) {
 	requireRow(t, err, "does not have its schema under subject orders-value")
 
 	format = avroFormat()
+	format.ValueLatest = true
+	_, _, err = f.RegisterSchema("orders-value", sr.Schema{Schema: `{"type":"object"}`, Type: sr.TypeJSON})
+	require.NoError(t, err)
+	r, _ = opened(t, at(f.URL()), format)
+	_, err = r.Value.Append(nil, "orders", jsonColumn, connect.Text(`{}`))
+	requireRow(t, err, `version 1 of subject orders-value is a schema of type JSON, and format.value is "avro"`)
+
+	format = avroFormat()
 	format.ValueSchemaFile = filepath.Join(t.TempDir(), "none.avsc")
 	_, err = Open(at(f.URL()), format)
 	require.ErrorContains(t, err, "format.value.schema.file")
+}
+
+// What a schema refers to comes from the registry, in a file as in the latest version.
+func TestWriter_WritesBySchemasWithReferences(t *testing.T) {
+	for format, c := range map[string]struct {
+		customer, reference, schema, name, want string // want: the value without its frame
+	}{
+		"avro": {`{"type":"record","name":"Customer","namespace":"shop","fields":[{"name":"name","type":"string"}]}`, "shop.Customer",
+			`{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"customer","type":"Customer"}]}`, "shop.Order", "\x02A"},
+		"json_schema": {`{"type":"object","required":["name"]}`, "customer.json", `{"title":"Order","properties":{"customer":{"$ref":"customer.json"}}}`,
+			"Order", `{"customer": {"name": "A"}}`},
+		"protobuf": {`syntax = "proto3"; package shop; message Customer { string name = 1; }`, "shop/customer.proto",
+			`syntax = "proto3"; package shop; import "shop/customer.proto"; message Note {} message Order { Customer customer = 1; }`, "shop.Order",
+			"\x02\x02\x0a\x03\x0a\x01A"},
+	} {
+		t.Run(format, func(t *testing.T) {
+			f := newFake(t)
+			_, _, err := f.RegisterSchema("customers-value", sr.Schema{Schema: c.customer, Type: kinds[format]})
+			require.NoError(t, err)
+			file := filepath.Join(t.TempDir(), "order")
+			require.NoError(t, os.WriteFile(file, []byte(c.schema), 0o600))
+			fromFile := avroFormat()
+			fromFile.Key, fromFile.Value, fromFile.ValueSchemaFile = "string", format, file
+			fromFile.ValueSchemaReferences = []string{c.reference + "=customers-value:1"}
+			if format == "protobuf" {
+				fromFile.ValueSchemaMessage = "shop.Order"
+			}
+			require.NoError(t, fromFile.Validate())
+			doc := connect.Text(`{"customer": {"name": "A"}}`)
+
+			f.refuse(http.StatusServiceUnavailable, 50003, "away")
+			r, _ := opened(t, at(f.URL()), fromFile)
+			_, err = r.Value.Append(nil, "orders", jsonColumn, doc)
+			require.ErrorIs(t, err, connect.ErrRegistry, "what it refers to is there when the registry is")
+			f.answer(nil)
+			b, err := r.Value.Append(nil, "orders", jsonColumn, doc)
+			require.NoError(t, err)
+			require.Equal(t, c.want, string(b[5:]))
+			has, found := f.GetSchema("orders-value", 1)
+			require.True(t, found)
+			require.Equal(t, []sr.SchemaReference{{Name: c.reference, Subject: "customers-value", Version: 1}}, has.References)
+
+			fromFile.ValueStrategy = "record"
+			r, _ = opened(t, at(f.URL()), fromFile)
+			_, err = r.Value.Append(nil, "orders", jsonColumn, doc)
+			require.NoError(t, err)
+			require.True(t, f.SubjectExists(c.name))
+
+			latest := fromFile
+			latest.ValueStrategy, latest.ValueSchemaFile, latest.ValueSchemaReferences, latest.ValueLatest = "topic", "", nil, true
+			require.NoError(t, latest.Validate())
+			r, _ = opened(t, at(f.URL()), latest)
+			again, err := r.Value.Append(nil, "orders", jsonColumn, doc)
+			require.NoError(t, err)
+			require.Equal(t, b, again)
+			before := f.requests.Load()
+			_, err = r.Value.Append(nil, "orders", jsonColumn, connect.Text(`{"customer": 7}`))
+			var row *connect.ValueError
+			require.ErrorAs(t, err, &row)
+			require.Equal(t, before, f.requests.Load())
+
+			unknown := map[string]string{c.reference + "=nobody-value:1": "nobody-value", "else=customers-value:1": "format.value.schema.file"}
+			if format == "avro" { // whose names are those in the text
+				delete(unknown, "else=customers-value:1")
+			}
+			for reference, text := range unknown {
+				wrong := fromFile
+				wrong.ValueSchemaReferences = []string{reference}
+				r, _ = opened(t, at(f.URL()), wrong)
+				_, err = r.Value.Append(nil, "orders", jsonColumn, doc)
+				requireRow(t, err, text)
+			}
+		})
+	}
 }
 
 func TestWriter_WritesJSONWithItsSchema(t *testing.T) {

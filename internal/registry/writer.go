@@ -2,17 +2,12 @@ package registry
 
 import (
 	"encoding/binary"
-	"encoding/json"
-	"fmt"
-	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/sr"
 
-	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/router/avro"
 	"github.com/postrider/postrider/router/connect"
@@ -23,22 +18,56 @@ import (
 // Writer writes keys, or values, in one of connect.RegistryFormats. It may be used from any
 // goroutine.
 type Writer struct {
-	client *Client
-	side   string // key or value
-	format string
-	names  string // the subject name strategy
-	usage  Usage
-	avro   *avro.Converter
-	json   jsonschema.Options
-	proto  protobuf.Options
-	latest bool // write the latest version of the subject
+	settings
 
-	declared *avro.Declared // of a file; nil: none
-	text     string         // of declared
+	client    *Client
+	usage     Usage
+	converter *avro.Converter
 
 	mu     sync.Mutex // guards what follows
 	recent map[string][]*prepared
+	file   given // the schema of schema.file, once it was read with its references
 }
+
+// settings are those of [format] for keys, or for values.
+type settings struct {
+	side         string // key or value
+	format       string
+	names        string // the subject name strategy
+	autoRegister bool
+	normalize    bool
+	latest       bool   // write the latest version of the subject
+	schemaFile   string // of the schema to write; empty: none
+	references   []string
+	message      string // of protobuf; empty: the first one
+	avro         avro.Options
+	json         jsonschema.Options
+	proto        protobuf.Options
+}
+
+func keySettings(f router.Format) settings {
+	return settings{"key", f.Key, f.KeyStrategy, f.KeyAutoRegister, f.KeyNormalize, f.KeyLatest,
+		f.KeySchemaFile, f.KeySchemaReferences, f.KeySchemaMessage,
+		avro.Options{Enhanced: f.KeyEnhanced, MetaData: f.KeyMetaData, Scrub: f.KeyScrub,
+			KeepNulls: f.KeyKeepNulls},
+		jsonschema.Options{NumericDecimals: strings.EqualFold(f.KeyDecimals, numeric),
+			Closed: !f.KeyOpenObjects},
+		protobuf.Options{Optional: f.KeyOptional, Wrappers: f.KeyWrappers, Scrub: f.KeyScrub,
+			KeepNulls: f.KeyKeepNulls}}
+}
+
+func valueSettings(f router.Format) settings {
+	return settings{"value", f.Value, f.ValueStrategy, f.ValueAutoRegister, f.ValueNormalize,
+		f.ValueLatest, f.ValueSchemaFile, f.ValueSchemaReferences, f.ValueSchemaMessage,
+		avro.Options{Enhanced: f.ValueEnhanced, MetaData: f.ValueMetaData, Scrub: f.ValueScrub,
+			KeepNulls: f.ValueKeepNulls},
+		jsonschema.Options{NumericDecimals: strings.EqualFold(f.ValueDecimals, numeric),
+			Closed: !f.ValueOpenObjects},
+		protobuf.Options{Optional: f.ValueOptional, Wrappers: f.ValueWrappers, Scrub: f.ValueScrub,
+			KeepNulls: f.ValueKeepNulls}}
+}
+
+const numeric = "NUMERIC" // of decimal.format
 
 // prepared is a schema with its id.
 type prepared struct {
@@ -72,56 +101,31 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 		return r, err
 	}
 	if key {
-		w := &Writer{client: client, side: "key", format: f.Key, names: f.KeyStrategy,
-			usage: Usage{f.KeyAutoRegister, f.KeyNormalize, preview}, latest: f.KeyLatest,
-			avro: avro.New(avro.Options{Enhanced: f.KeyEnhanced, MetaData: f.KeyMetaData,
-				Scrub: f.KeyScrub}),
-			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.KeyDecimals, "NUMERIC")},
-			proto: protobuf.Options{Optional: f.KeyOptional, Wrappers: f.KeyWrappers,
-				Scrub: f.KeyScrub}}
-		if err := w.declare(f.KeySchemaFile); err != nil {
+		if r.Key, err = newWriter(client, keySettings(f), preview); err != nil {
 			return r, err
 		}
-		r.Key = w
 	}
 	if value {
-		w := &Writer{client: client, side: "value", format: f.Value, names: f.ValueStrategy,
-			usage: Usage{f.ValueAutoRegister, f.ValueNormalize, preview}, latest: f.ValueLatest,
-			avro: avro.New(avro.Options{Enhanced: f.ValueEnhanced, MetaData: f.ValueMetaData,
-				Scrub: f.ValueScrub}),
-			json: jsonschema.Options{NumericDecimals: strings.EqualFold(f.ValueDecimals, "NUMERIC")},
-			proto: protobuf.Options{Optional: f.ValueOptional, Wrappers: f.ValueWrappers,
-				Scrub: f.ValueScrub}}
-		if err := w.declare(f.ValueSchemaFile); err != nil {
-			return r, err
-		}
-		r.Value = w
+		r.Value, err = newWriter(client, valueSettings(f), preview)
 	}
-	return r, nil
+	return r, err
 }
 
-// declare reads the schema to write from a file, if there is one.
-func (w *Writer) declare(file string) error {
-	w.recent = map[string][]*prepared{}
-	if file == "" {
-		return nil
+func newWriter(client *Client, s settings, preview bool) (*Writer, error) {
+	w := &Writer{settings: s, client: client, usage: Usage{s.autoRegister, s.normalize, preview},
+		converter: avro.New(s.avro), recent: map[string][]*prepared{}}
+	if s.schemaFile == "" {
+		return w, nil
 	}
-	key := "format." + w.side + ".schema.file"
-	if err := secret.CheckPath(file); err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	w.text = string(text)
-	if w.declared, err = avro.Parse(w.text); err != nil {
-		return fmt.Errorf("%s: %s: %w", key, file, err)
-	}
-	return nil
+	return w, w.readFile()
 }
 
 const jsonSchema = "json_schema"
+
+// kinds are the registry's names for formats.
+var kinds = map[string]sr.SchemaType{
+	"avro": sr.TypeAvro, jsonSchema: sr.TypeJSON, "protobuf": sr.TypeProtobuf,
+}
 
 // magic is the first byte of Confluent's framing; four with the id follow.
 const magic = 0
@@ -176,61 +180,37 @@ type inferred interface {
 }
 
 func (w *Writer) infer(s *connect.Schema) (inferred, sr.SchemaType, error) {
-	switch w.format {
-	case jsonSchema:
+	kind := kinds[w.format]
+	switch kind {
+	case sr.TypeJSON:
 		schema, err := jsonschema.New(s, w.json)
-		return schema, sr.TypeJSON, err
-	case "protobuf":
+		return schema, kind, err
+	case sr.TypeProtobuf:
 		schema, err := protobuf.New(s, w.proto)
-		return schema, sr.TypeProtobuf, err
+		return schema, kind, err
 	}
-	schema, err := w.avro.Schema(s)
-	return schema, sr.TypeAvro, err
+	schema, err := w.converter.Schema(s)
+	return schema, kind, err
 }
 
 // make finds or registers the schema of a topic and a Connect schema.
 func (w *Writer) make(topic string, s *connect.Schema) (*prepared, error) {
-	if w.declared != nil {
-		subject, err := w.subject(topic, w.declared.Record())
-		if err != nil {
-			return nil, err
-		}
-		id, err := w.client.ID(subject, sr.Schema{Schema: w.text, Type: sr.TypeAvro}, w.usage)
-		return &prepared{s, by(w.declared, s), id}, err
+	switch {
+	case w.schemaFile != "":
+		return w.fromFile(topic, s)
+	case w.latest:
+		return w.fromLatest(topic, s)
 	}
 	schema, kind, err := w.infer(s)
 	if err != nil {
 		return nil, err
 	}
 	subject, err := w.subject(topic, schema.Record())
-	switch {
-	case err != nil:
-		return nil, err
-	case !w.latest:
-		id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: kind}, w.usage)
-		return &prepared{s, schema.Append, id}, err
-	}
-	has, err := w.client.Latest(subject)
 	if err != nil {
 		return nil, err
 	}
-	declared, err := avro.Parse(has.Schema.Schema)
-	if err != nil || has.Type != sr.TypeAvro || len(has.References) > 0 {
-		return nil, connect.Unwritable("set format."+w.side+".use.latest.version to false",
-			"version %d of subject %s is no Avro schema without references", has.Version, subject)
-	}
-	return &prepared{s, by(declared, s), has.ID}, nil
-}
-
-// by writes values of a Connect schema by a declared one: documents by their members.
-func by(declared *avro.Declared, s *connect.Schema) func(dst []byte, v any) ([]byte, error) {
-	if s != nil && s.Name == "io.debezium.data.Json" {
-		return func(dst []byte, v any) ([]byte, error) {
-			text, _ := v.(connect.Text)
-			return declared.AppendJSON(dst, text)
-		}
-	}
-	return func(dst []byte, v any) ([]byte, error) { return declared.Append(dst, s, v) }
+	id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: kind}, w.usage)
+	return &prepared{s, schema.Append, id}, err
 }
 
 // subject is the name under which a schema is registered, by Confluent's strategies.
@@ -277,27 +257,4 @@ func (w *Writer) framed(dst []byte, topic string, v any) ([]byte, error) {
 			"its schema id %d is none of subject %s", id, subject)
 	}
 	return append(dst, b...), nil
-}
-
-// sameSchema compares schemas by what a reader needs of them: a registry may write them in another
-// order, or without docs.
-func sameSchema(a, b sr.Schema) bool {
-	switch {
-	case a.Type != b.Type:
-		return false
-	case a.Schema == b.Schema:
-		return true
-	case a.Type == sr.TypeProtobuf:
-		return protobuf.Equal(a.Schema, b.Schema)
-	case a.Type == sr.TypeJSON:
-		var ours, theirs any
-		return json.Unmarshal([]byte(a.Schema), &ours) == nil &&
-			json.Unmarshal([]byte(b.Schema), &theirs) == nil && reflect.DeepEqual(ours, theirs)
-	}
-	ours, err := avro.Parse(a.Schema)
-	if err != nil {
-		return false
-	}
-	theirs, err := avro.Parse(b.Schema)
-	return err == nil && ours.Equal(theirs)
 }

@@ -1,6 +1,9 @@
 // Package jsonschema describes values of Kafka Connect by JSON Schema, as Confluent's
 // JsonSchemaConverter does. The values themselves are JSON as JsonConverter writes it without
 // schemas.
+//
+//	jsonschema.go  New: the JSON Schema of a Connect schema, and its values
+//	declared.go    Parse: a JSON Schema that was given, which values must fit
 package jsonschema
 
 import (
@@ -14,6 +17,18 @@ import (
 // on.
 type Options struct {
 	NumericDecimals bool // decimal.format = NUMERIC: decimals are numbers
+	// Closed is object.additional.properties = false: objects have no other members than those of
+	// their schema.
+	Closed bool
+}
+
+// encoder writes values. Defaults have taken the place of nulls before.
+func (o Options) encoder() connect.Encoder {
+	c := connect.Converter{Format: "json"}
+	if o.NumericDecimals {
+		c.Decimals = "NUMERIC"
+	}
+	return connect.NewEncoder(c, false)
 }
 
 // Schema is a JSON Schema of a Connect schema. It is immutable.
@@ -36,11 +51,7 @@ func New(s *connect.Schema, o Options) (*Schema, error) {
 		return nil, connect.Unwritable("have the application write an object",
 			"JSON Schema needs a schema, and an empty array has none")
 	}
-	c := connect.Converter{Format: "json", Defaults: true}
-	if o.NumericDecimals {
-		c.Decimals = "NUMERIC"
-	}
-	out := &Schema{values: connect.NewEncoder(c, false), source: s}
+	out := &Schema{values: o.encoder(), source: s}
 	b := builder{o, &out.values}
 	text, err := b.schema(nil, s, -1, false)
 	if err != nil {
@@ -130,7 +141,11 @@ func (b *builder) properties(dst []byte, s *connect.Schema) (_ []byte, err error
 			return nil, err
 		}
 	}
-	return append(dst, '}'), nil
+	dst = append(dst, '}')
+	if b.Closed {
+		dst = append(dst, `,"additionalProperties":false`...)
+	}
+	return dst, nil
 }
 
 func (b *builder) end(dst []byte, index int) []byte {

@@ -162,24 +162,12 @@ message L {
 	require.Equal(t, "shop.v1.Order", got.Record())
 }
 
-// known are the files that Protocol Buffers' and Confluent's libraries bring along, after their public sources.
-var known = map[string]string{
-	"confluent/type/decimal.proto": `syntax = "proto3"; package confluent.type; message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }`,
-	"google/type/date.proto":       `syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; int32 day = 3; }`,
-	"google/type/timeofday.proto": `syntax = "proto3"; package google.type;
-		message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }`,
-	"confluent/meta.proto": `syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
-		message Meta { string doc = 1; map<string, string> params = 2; } extend google.protobuf.FieldOptions { Meta field_meta = 1088; }`,
-}
-
 // decode reads a message by the text of its schema, with Go's own library.
 func decode(t *testing.T, s *Schema, b []byte) string {
 	t.Helper()
 	files := map[string]string{"top.proto": strings.Replace(s.Text(), "\nmessage ", "\nimport \"confluent/meta.proto\";\nmessage ", 1)}
-	for name, content := range known {
-		files[name] = content
-	}
-	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)})}
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(protocompile.CompositeResolver{
+		&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)}, protocompile.ResolverFunc(known)})}
 	linked, err := compiler.Compile(context.Background(), "top.proto")
 	require.NoError(t, err, "%s", s.Text())
 	index := 0

@@ -20,6 +20,8 @@ type Options struct {
 	Wrappers bool
 	// Scrub is scrub.invalid.names: characters that Protocol Buffers refuse in names are replaced.
 	Scrub bool
+	// KeepNulls is ignore.default.for.nullables: what is null stays null, although it has a default.
+	KeepNulls bool
 }
 
 // Schema is the file with the message of a Connect schema. It is immutable.

@@ -40,7 +40,7 @@ func (s *Schema) members(dst []byte, m *message, source *connect.Schema, v any) 
 	var err error
 	for i, f := range m.fields {
 		value := structure.Values[i]
-		if value == nil {
+		if value == nil && !s.options.KeepNulls {
 			value = source.Fields[i].Schema.Def
 		}
 		if dst, err = s.field(dst, f, protowire.Number(i+1), value); err != nil {

@@ -1,0 +1,129 @@
+package jsonschema
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/postrider/postrider/router/connect"
+)
+
+// Declared is a JSON Schema that was given, and not made of a Connect schema. It is immutable.
+type Declared struct {
+	schema  *jsonschema.Schema
+	title   string
+	options Options
+}
+
+// base is the address of a schema without $id, to which the names of its references are relative.
+const base = "registry:///"
+
+// Parse reads a JSON Schema of any draft; without $schema it is one of draft 7, Confluent's
+// default. References are the texts of other schemas by the names that $ref has for them; nothing
+// is read from files or from the network.
+func Parse(text string, references map[string]string, o Options) (*Declared, error) {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("read the JSON Schema: %w", err)
+	}
+	members, _ := doc.(map[string]any)
+	title, _ := members["title"].(string)
+	id, _ := members["$id"].(string)
+	root, err := url.Parse(base)
+	if err == nil {
+		root, err = root.Parse(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the JSON Schema: $id: %w", err)
+	}
+	root.Fragment = ""
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft7)
+	c.UseLoader(jsonschema.SchemeURLLoader{}) // which loads nothing
+	for name, text := range references {
+		if err := addReference(c, root, name, text); err != nil {
+			return nil, fmt.Errorf("read reference %s of the JSON Schema: %w", name, err)
+		}
+	}
+	if err := c.AddResource(root.String(), doc); err != nil {
+		return nil, fmt.Errorf("read the JSON Schema: %w", err)
+	}
+	schema, err := c.Compile(root.String())
+	if err != nil {
+		return nil, fmt.Errorf("read the JSON Schema: %w", err)
+	}
+	return &Declared{schema, title, o}, nil
+}
+
+func addReference(c *jsonschema.Compiler, root *url.URL, name, text string) error {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	at, err := root.Parse(name)
+	if err != nil {
+		return err
+	}
+	return c.AddResource(at.String(), doc)
+}
+
+// Record is the title of the schema; empty where there is none.
+func (d *Declared) Record() string { return d.title }
+
+// AppendJSON appends a document as it is, if the schema holds for it. Errors are
+// connect.Unwritable's.
+func (d *Declared) AppendJSON(dst, doc []byte) ([]byte, error) {
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	if err != nil {
+		return dst, connect.Unwritable("", "the document is no JSON")
+	}
+	if err := d.schema.Validate(v); err != nil {
+		return dst, connect.Unwritable("have the application write what the schema describes",
+			"%s", unfit(err))
+	}
+	return append(dst, doc...), nil
+}
+
+// Append appends a value of a Connect schema as JSON, if the declared schema holds for it. Errors
+// are connect.Unwritable's.
+func (d *Declared) Append(dst []byte, s *connect.Schema, v any) ([]byte, error) {
+	values := d.options.encoder()
+	doc, err := values.Value(s, nil, v)
+	if err != nil {
+		return dst, err
+	}
+	return d.AppendJSON(dst, doc)
+}
+
+// unfit is the first thing that does not fit: where, and the keyword of the schema. The text of
+// the library has values of the document, which may be confidential.
+func unfit(err error) string {
+	var e *jsonschema.ValidationError
+	if !errors.As(err, &e) {
+		return "the document does not fit the schema"
+	}
+	for len(e.Causes) > 0 {
+		e = e.Causes[0]
+	}
+	where := "the document"
+	if len(e.InstanceLocation) > 0 {
+		where = "member " + strings.Join(e.InstanceLocation, ".")
+	}
+	switch k := e.ErrorKind.(type) {
+	case *kind.Type:
+		return fmt.Sprintf("%s is of type %s where the schema has %s", where, k.Got,
+			strings.Join(k.Want, " or "))
+	case *kind.Required:
+		return where + " has no member " + strings.Join(k.Missing, ", ")
+	case *kind.AdditionalProperties:
+		return where + " has a member that the schema does not have: " +
+			strings.Join(k.Properties, ", ")
+	}
+	keyword := strings.Join(e.ErrorKind.KeywordPath(), "/")
+	return where + " does not fit " + keyword + " of the schema"
+}

@@ -1,0 +1,61 @@
+package protobuf
+
+import (
+	"strings"
+
+	"github.com/bufbuild/protocompile"
+	_ "google.golang.org/genproto/googleapis/type/calendarperiod" // and the others: google/type
+	_ "google.golang.org/genproto/googleapis/type/color"
+	_ "google.golang.org/genproto/googleapis/type/date"
+	_ "google.golang.org/genproto/googleapis/type/datetime"
+	_ "google.golang.org/genproto/googleapis/type/dayofweek"
+	_ "google.golang.org/genproto/googleapis/type/decimal"
+	_ "google.golang.org/genproto/googleapis/type/expr"
+	_ "google.golang.org/genproto/googleapis/type/fraction"
+	_ "google.golang.org/genproto/googleapis/type/interval"
+	_ "google.golang.org/genproto/googleapis/type/latlng"
+	_ "google.golang.org/genproto/googleapis/type/money"
+	_ "google.golang.org/genproto/googleapis/type/month"
+	_ "google.golang.org/genproto/googleapis/type/phone_number"
+	_ "google.golang.org/genproto/googleapis/type/postaladdress"
+	_ "google.golang.org/genproto/googleapis/type/quaternion"
+	_ "google.golang.org/genproto/googleapis/type/timeofday"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+// confluent are the files of Confluent's clients that values are made of.
+var confluent = map[string]string{
+	"confluent/meta.proto": `syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+message Meta {
+  string doc = 1;
+  map<string, string> params = 2;
+  repeated string tags = 3;
+}
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }`,
+	"confluent/type/decimal.proto": `syntax = "proto3";
+package confluent.type;
+message Decimal {
+  bytes value = 1;
+  uint32 precision = 2;
+  int32 scale = 3;
+}`,
+}
+
+// known resolves the files that a schema imports without a reference: Confluent's clients have
+// them.
+func known(path string) (protocompile.SearchResult, error) {
+	if text := confluent[path]; text != "" {
+		return protocompile.SearchResult{Source: strings.NewReader(text)}, nil
+	}
+	if !strings.HasPrefix(path, "google/type/") {
+		return protocompile.SearchResult{}, protoregistry.NotFound
+	}
+	file, err := protoregistry.GlobalFiles.FindFileByPath(path)
+	return protocompile.SearchResult{Desc: file}, err
+}
