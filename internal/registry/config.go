@@ -2,10 +2,11 @@
 // or looks up their schemas, and puts the schema's id before each value, as Confluent's
 // serializers do.
 //
-//	config.go  the section [registry]
-//	client.go  Client: ids of schemas, kept as long as the process lives; errors
-//	writer.go  Writer: subjects, schemas and bytes of keys or of values
+//	config.go    the section [registry]
+//	client.go    Client: ids of schemas, kept as long as the process lives; errors
+//	writer.go    Writer: subjects, schemas and bytes of keys or of values
 //	declared.go  schemas that are given: in a file, or as the latest version of a subject
+//	framing.go   what stands before each value
 package registry
 
 import (
@@ -32,6 +33,7 @@ type Config struct {
 	// Headers of each request, name=value, such as target-sr-cluster of Confluent Cloud.
 	Headers []string      `toml:"headers"`
 	Timeout time.Duration `toml:"timeout"` // of one request
+	Framing string        `toml:"framing"` // what stands before each value: confluent or apicurio
 	// OnUnavailable is what a schema without a known id does while the registry is away: wait or
 	// halt.
 	OnUnavailable string           `toml:"on_unavailable"`
@@ -63,7 +65,10 @@ var OnUnavailable = []string{Wait, Halt}
 const section = "registry"
 
 // DefaultConfig has no registry.
-func DefaultConfig() Config { return Config{Timeout: 5 * time.Second, OnUnavailable: Wait} }
+func DefaultConfig() Config {
+	return Config{Timeout: 5 * time.Second, OnUnavailable: Wait,
+		Framing: Confluent}
+}
 
 // IsSet reports whether there is a registry.
 func (c Config) IsSet() bool { return len(c.URLs) > 0 }
@@ -109,6 +114,9 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains(OnUnavailable, cmp.Or(c.OnUnavailable, Wait)) {
 		bad("on_unavailable", "%q is none of %s", c.OnUnavailable, strings.Join(OnUnavailable, ", "))
+	}
+	if !slices.Contains(Framings, cmp.Or(c.Framing, Confluent)) {
+		bad("framing", "%q is none of %s", c.Framing, strings.Join(Framings, ", "))
 	}
 	for key, path := range map[string]string{"ca_file": c.TLS.CAFile, "cert_file": c.TLS.CertFile,
 		"key_file": c.TLS.KeyFile} {

@@ -38,7 +38,7 @@ func (w *Writer) parse(text string, references map[string]string) (declared, err
 	case sr.TypeJSON:
 		return jsonschema.Parse(text, references, w.json)
 	case sr.TypeProtobuf:
-		return protobuf.Parse(text, references, w.message)
+		return protobuf.Parse(text, references, w.message, w.proto)
 	}
 	d, err := avro.Parse(text, slices.Collect(maps.Values(references))...)
 	if err == nil {

@@ -541,6 +541,31 @@ func TestWriter_PassesOnWhatIsFramedAlready(t *testing.T) {
 	}
 }
 
+// Apicurio's registry has the API of Confluent's, but its serializers of version 2 write 8 bytes for an id.
+func TestFraming_OfApicurioHasEightBytes(t *testing.T) {
+	f := newFake(t)
+	id, _, err := f.RegisterSchema("orders-value", sr.Schema{Schema: `"string"`})
+	require.NoError(t, err)
+	cfg, format := at(f.URL()), avroFormat()
+	cfg.Framing, format.Key, format.Value = Apicurio, "avro", "framed"
+	r, _ := opened(t, cfg, format)
+	key, err := r.Key.Append(nil, "orders", connect.RequiredString, connect.Text("42"))
+	require.NoError(t, err)
+	require.Equal(t, append([]byte{0, 0, 0, 0, 0, 0, 0, 0, byte(id)}, "\x0442"...), key, "the same schema has the same id")
+
+	bytesSchema := &connect.Schema{Kind: connect.KindBytes}
+	got, err := r.Value.Append(nil, "orders", bytesSchema, connect.Buffer(key))
+	require.NoError(t, err)
+	require.Equal(t, key, got)
+	_, err = r.Value.Append(nil, "orders", bytesSchema, connect.Buffer(key[:8]))
+	requireRow(t, err, "do not begin with a schema id")
+	_, err = r.Value.Append(nil, "orders", bytesSchema, connect.Buffer{0, 0xff, 0, 0, 0, 0, 0, 0, 1})
+	requireRow(t, err, "do not begin with a schema id")
+
+	cfg.Framing = "kafka"
+	require.ErrorContains(t, cfg.Validate(), `registry.framing: "kafka" is none of confluent, apicurio`)
+}
+
 func TestClient_LogsIn(t *testing.T) {
 	f := newFake(t, srfake.WithAuth("Basic cG9zdHJpZGVyOnMzY3JldC1jYW5hcnk="))
 	cfg := at(f.URL())

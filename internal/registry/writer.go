@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"encoding/binary"
 	"slices"
 	"strings"
 	"sync"
@@ -101,12 +100,16 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 		return r, err
 	}
 	if key {
-		if r.Key, err = newWriter(client, keySettings(f), preview); err != nil {
+		s := keySettings(f)
+		s.proto.NamesMessage = cfg.Framing == Apicurio
+		if r.Key, err = newWriter(client, s, preview); err != nil {
 			return r, err
 		}
 	}
 	if value {
-		r.Value, err = newWriter(client, valueSettings(f), preview)
+		s := valueSettings(f)
+		s.proto.NamesMessage = cfg.Framing == Apicurio
+		r.Value, err = newWriter(client, s, preview)
 	}
 	return r, err
 }
@@ -127,11 +130,6 @@ var kinds = map[string]sr.SchemaType{
 	"avro": sr.TypeAvro, jsonSchema: sr.TypeJSON, "protobuf": sr.TypeProtobuf,
 }
 
-// magic is the first byte of Confluent's framing; four with the id follow.
-const magic = 0
-
-const headerLength = 5
-
 // Append implements connect.Registered.
 func (w *Writer) Append(dst []byte, topic string, s *connect.Schema, v any) ([]byte, error) {
 	if v == nil && (w.format != jsonSchema || s == nil) {
@@ -144,9 +142,7 @@ func (w *Writer) Append(dst []byte, topic string, s *connect.Schema, v any) ([]b
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, magic)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(p.id)) //nolint:gosec // checked by prepare
-	return p.write(dst, v)
+	return p.write(appendHeader(dst, w.client.cfg.Framing, p.id), v)
 }
 
 // prepare finds the id of a schema. Each row with expanded JSON has a schema of its own: those of
@@ -240,11 +236,11 @@ func (w *Writer) framed(dst []byte, topic string, v any) ([]byte, error) {
 		return nil, connect.Unwritable("make the column bytea, or choose another format",
 			"format framed takes bytes")
 	}
-	if len(b) < headerLength || b[0] != magic {
+	id, found := readHeader(b, w.client.cfg.Framing)
+	if !found {
 		return nil, connect.Unwritable("have the application write what a serializer for the registry "+
 			"returns", "the bytes do not begin with a schema id")
 	}
-	id := int(binary.BigEndian.Uint32(b[1:]))
 	if w.names != "topic" && w.names != "" {
 		return append(dst, b...), nil // the record is not known
 	}

@@ -2,7 +2,6 @@ package protobuf
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -23,7 +22,7 @@ import (
 type Declared struct {
 	message protoreflect.MessageDescriptor
 	types   linker.Resolver // for extensions and google.protobuf.Any
-	indexes []byte
+	front   []byte          // which message of the file a value is
 }
 
 // path is the name that the compiler has for a schema's text.
@@ -32,7 +31,8 @@ const path = "schema.proto"
 // Parse reads the text of a .proto file and takes a message of it: the first one where name is
 // empty, or one by its full name. References are the texts of other files by the names under which
 // they are imported.
-func Parse(text string, references map[string]string, name string) (*Declared, error) {
+func Parse(text string, references map[string]string, name string,
+	o Options) (*Declared, error) {
 	files := map[string]string{path: text}
 	for name, text := range references {
 		files[name] = text
@@ -53,16 +53,16 @@ func Parse(text string, references map[string]string, name string) (*Declared, e
 		if file.Messages().Len() == 0 {
 			return nil, errors.New("read the Protobuf schema: it has no message")
 		}
-		return newDeclared(file.Messages().Get(0), types), nil
+		return newDeclared(file.Messages().Get(0), types, o), nil
 	}
 	m, ok := file.FindDescriptorByName(protoreflect.FullName(name)).(protoreflect.MessageDescriptor)
 	if !ok {
 		return nil, fmt.Errorf("read the Protobuf schema: it has no message %s", name)
 	}
-	return newDeclared(m, types), nil
+	return newDeclared(m, types, o), nil
 }
 
-func newDeclared(m protoreflect.MessageDescriptor, types linker.Resolver) *Declared {
+func newDeclared(m protoreflect.MessageDescriptor, types linker.Resolver, o Options) *Declared {
 	var places []int
 	for d := protoreflect.Descriptor(m); d != nil; d = d.Parent() {
 		if _, top := d.(protoreflect.FileDescriptor); top {
@@ -70,20 +70,13 @@ func newDeclared(m protoreflect.MessageDescriptor, types linker.Resolver) *Decla
 		}
 		places = append([]int{d.Index()}, places...)
 	}
-	d := &Declared{m, types, []byte{0}}
-	if len(places) > 1 || places[0] > 0 {
-		d.indexes = binary.AppendVarint(nil, int64(len(places)))
-		for _, place := range places {
-			d.indexes = binary.AppendVarint(d.indexes, int64(place))
-		}
-	}
-	return d
+	return &Declared{m, types, o.front(string(m.Name()), places...)}
 }
 
 // Record is the full name of the message.
 func (d *Declared) Record() string { return string(d.message.FullName()) }
 
-// AppendJSON appends the message indexes and the message of a document in the JSON form of
+// AppendJSON appends which message it is and the message of a document in the JSON form of
 // Protocol Buffers: members have the names of the fields or their lowerCamelCase; one that the
 // message does not have is an error. Fields are written in the order of their numbers. Errors are
 // connect.Unwritable's; dst is then worth nothing.
@@ -93,7 +86,7 @@ func (d *Declared) AppendJSON(dst, doc []byte) ([]byte, error) {
 		return dst, connect.Unwritable("have the application write what the schema describes",
 			"the document is no message %s: %s", d.Record(), unfit(err))
 	}
-	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(append(dst, d.indexes...), m)
+	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(append(dst, d.front...), m)
 }
 
 // Append appends a value of a Connect schema in the same way, from its JSON without schemas.

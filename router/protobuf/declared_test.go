@@ -28,7 +28,7 @@ var references = map[string]string{"shop/customer.proto": `syntax = "proto3"; pa
 	"shop/name.proto": `syntax = "proto3"; package shop; message Name { string text = 1; }`}
 
 func TestDeclared_WritesDocumentsAsMessages(t *testing.T) {
-	d, err := Parse(declaredText, references, "shop.Order")
+	d, err := Parse(declaredText, references, "shop.Order", Options{})
 	require.NoError(t, err)
 	require.Equal(t, "shop.Order", d.Record())
 	got, err := d.AppendJSON([]byte("front"), []byte(`{"lines": [{"n": 3}], "id": "9007199254740993", "atTime": "1970-01-01T00:00:01Z",
@@ -37,14 +37,14 @@ func TestDeclared_WritesDocumentsAsMessages(t *testing.T) {
 	require.Equal(t, "front\x02\x02"+ // the second message of the file
 		"\x08\x81\x80\x80\x80\x80\x80\x80\x10"+"\x12\x05\x0a\x03\x0a\x01A"+"\x1a\x02\x08\x01"+"\x22\x05\x0a\x03EUR"+"\x2a\x02\x08\x03", string(got))
 
-	d, err = Parse(declaredText, references, "")
+	d, err = Parse(declaredText, references, "", Options{})
 	require.NoError(t, err)
 	require.Equal(t, "shop.Note", d.Record(), "the first one")
 	got, err = d.AppendJSON(nil, []byte(`{"text": "a"}`))
 	require.NoError(t, err)
 	require.Equal(t, "\x00\x0a\x01a", string(got))
 
-	d, err = Parse(declaredText, references, "shop.Order.Line")
+	d, err = Parse(declaredText, references, "shop.Order.Line", Options{})
 	require.NoError(t, err)
 	s := &connect.Schema{Kind: connect.KindStruct, Fields: []*connect.Field{{Name: "n", Schema: &connect.Schema{Kind: connect.KindInt32}}}}
 	got, err = d.Append(nil, s, &connect.Structure{Schema: s, Values: []any{int64(7)}})
@@ -52,8 +52,21 @@ func TestDeclared_WritesDocumentsAsMessages(t *testing.T) {
 	require.Equal(t, "\x04\x02\x00\x08\x07", string(got), "two places: the second message, and the first in it")
 }
 
+func TestFront_NamesTheMessageForApicurio(t *testing.T) {
+	d, err := Parse(declaredText, references, "shop.Order.Line", Options{NamesMessage: true})
+	require.NoError(t, err)
+	got, err := d.AppendJSON(nil, []byte(`{"n": 7}`))
+	require.NoError(t, err)
+	require.Equal(t, "\x06\x0a\x04Line\x08\x07", string(got))
+	s, err := New(connect.RequiredString, Options{NamesMessage: true})
+	require.NoError(t, err)
+	got, err = s.Append(nil, connect.Text("a"))
+	require.NoError(t, err)
+	require.Equal(t, "\x0d\x0a\x0bStringValue\x0a\x01a", string(got))
+}
+
 func TestDeclared_SaysWhatDoesNotFitWithoutTheValue(t *testing.T) {
-	d, err := Parse(declaredText, references, "shop.Order")
+	d, err := Parse(declaredText, references, "shop.Order", Options{})
 	require.NoError(t, err)
 	for doc, want := range map[string]string{
 		`{"id": "secret"}`:                       "the document is no message shop.Order: invalid value for int64 field id at line and column 1:8",
@@ -72,7 +85,7 @@ func TestDeclared_SaysWhatDoesNotFitWithoutTheValue(t *testing.T) {
 		require.NotContains(t, err.Error(), `"secret"`)
 		require.NotContains(t, err.Error(), "123")
 	}
-	d, err = Parse(`syntax = "proto2"; message A { required string a = 1; }`, nil, "")
+	d, err = Parse(`syntax = "proto2"; message A { required string a = 1; }`, nil, "", Options{})
 	require.NoError(t, err)
 	_, err = d.AppendJSON(nil, []byte(`{}`))
 	require.ErrorContains(t, err, "required field A.a not set")
@@ -84,9 +97,9 @@ func TestParse_RefusesWhatIsNoSchema(t *testing.T) {
 		`syntax = "proto3"; import "else.proto"; message A {}`:             "else.proto",
 		`syntax = "proto3"; import "google/type/else.proto"; message A {}`: "google/type/else.proto",
 	} {
-		_, err := Parse(text, nil, "")
+		_, err := Parse(text, nil, "", Options{})
 		require.ErrorContains(t, err, want)
 	}
-	_, err := Parse(declaredText, references, "shop.Nothing")
+	_, err := Parse(declaredText, references, "shop.Nothing", Options{})
 	require.ErrorContains(t, err, "it has no message shop.Nothing")
 }

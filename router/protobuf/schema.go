@@ -22,6 +22,9 @@ type Options struct {
 	Scrub bool
 	// KeepNulls is ignore.default.for.nullables: what is null stays null, although it has a default.
 	KeepNulls bool
+	// NamesMessage has the name of a value's message before it, as Apicurio's serializers write it,
+	// and not its place in the file.
+	NamesMessage bool
 }
 
 // Schema is the file with the message of a Connect schema. It is immutable.
@@ -29,7 +32,7 @@ type Schema struct {
 	options Options
 	source  *connect.Schema
 	top     *message
-	indexes []byte // which message of the file a value is, as Confluent's serializer writes it
+	front   []byte // which message of the file a value is
 	record  string
 	text    string
 }
@@ -71,7 +74,8 @@ func New(s *connect.Schema, o Options) (*Schema, error) {
 	default:
 		wrapper := scalars[s.Kind].wrapper
 		index := slices.IndexFunc(wrapperMessages, func(m [2]string) bool { return m[0] == wrapper })
-		out.indexes, out.record, out.text = messageIndexes(index), wrapperPackage+wrapper, wrapperText
+		out.front, out.record = o.front(wrapper, index), wrapperPackage+wrapper
+		out.text = wrapperText
 		return out, nil
 	}
 	b := builder{Options: o, structs: map[nested]*connect.Schema{}}
@@ -97,7 +101,7 @@ func New(s *connect.Schema, o Options) (*Schema, error) {
 				"a part %s, in which the imported files would be looked for", whole, reserved)
 		}
 	}
-	out.indexes = messageIndexes(0)
+	out.front = o.front(out.top.name, 0)
 	out.text = fileText(strings.Join(parts[:last], "."), b.imports, out.top)
 	return out, nil
 }

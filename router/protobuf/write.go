@@ -10,20 +10,30 @@ import (
 	"github.com/postrider/postrider/router/connect"
 )
 
-// messageIndexes are what Confluent's framing has after the id: the places of the messages around
-// a value's message, and its own. The first message of a file is a single zero.
-func messageIndexes(index int) []byte {
-	if index == 0 {
+// front is what the framing has after the id, before a message with a name and with places in the
+// file: those of the messages around it, and its own. Confluent's is the number of the places and
+// the places, or a single zero for the first message of a file; Apicurio's is a message with the
+// name in its field 1, after its length.
+func (o Options) front(name string, places ...int) []byte {
+	if o.NamesMessage {
+		ref := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
+		return protowire.AppendBytes(nil, ref)
+	}
+	if len(places) == 1 && places[0] == 0 {
 		return []byte{0}
 	}
-	return binary.AppendVarint(binary.AppendVarint(nil, 1), int64(index))
+	dst := binary.AppendVarint(nil, int64(len(places)))
+	for _, place := range places {
+		dst = binary.AppendVarint(dst, int64(place))
+	}
+	return dst
 }
 
-// Append appends the message indexes and the message of a value of the schema. What a null at the
+// Append appends which message it is and the message of a value of the schema. What a null at the
 // top becomes is the caller's matter: ProtobufConverter writes a record without a value. Errors
 // are connect.Unwritable's; dst is then worth nothing.
 func (s *Schema) Append(dst []byte, v any) ([]byte, error) {
-	dst = append(dst, s.indexes...)
+	dst = append(dst, s.front...)
 	if s.top == nil {
 		b, err := wrapped(s.source, v)
 		return append(dst, b...), err

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -117,10 +119,10 @@ var pairs = []struct {
 }
 
 // framed is the input of the programs: each pair in a topic of its own.
-func framed(t *testing.T, url string, formats []string) []byte {
+func framed(t *testing.T, url, framing string, formats []string) []byte {
 	t.Helper()
 	cfg, format := registry.DefaultConfig(), router.DefaultFormat()
-	cfg.URLs, cfg.Timeout = []string{url}, time.Minute
+	cfg.URLs, cfg.Timeout, cfg.Framing = []string{url}, time.Minute, framing
 	var lines bytes.Buffer
 	for _, format.Value = range formats {
 		r, err := registry.Open(cfg, format)
@@ -130,7 +132,7 @@ func framed(t *testing.T, url string, formats []string) []byte {
 			value, err := r.Value.Append(nil, topic, p.schema, p.value)
 			require.NoError(t, err, p.name)
 			record := map[string]string{"topic": topic, "format": format.Value, "value": base64.StdEncoding.EncodeToString(value)}
-			if format.Value == "protobuf" {
+			if format.Value == "protobuf" && framing == registry.Confluent {
 				record["files"], record["message"] = compile(t, url, value)
 			}
 			line, err := json.Marshal(record)
@@ -186,8 +188,37 @@ func compile(t *testing.T, url string, value []byte) (files, message string) {
 	return base64.StdEncoding.EncodeToString(b), string(linked[0].Messages().Get(index).FullName())
 }
 
+// serveApicurio has a registry answer the requests of Apicurio's deserializers too, with the same ids.
+func serveApicurio(t *testing.T, server *srfake.Registry) {
+	t.Helper()
+	api, err := sr.NewClient(sr.URLs(server.URL()))
+	require.NoError(t, err)
+	server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		path, is := strings.CutPrefix(r.URL.Path, "/apis/registry/v2/ids/")
+		if !is {
+			return false
+		}
+		if strings.HasSuffix(path, "/references") {
+			_, _ = w.Write([]byte("[]"))
+			return true
+		}
+		id, err := strconv.Atoi(path[strings.LastIndexByte(path, '/')+1:])
+		if err != nil {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}
+		has, err := api.SchemaByID(r.Context(), id)
+		if err != nil {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}
+		_, _ = w.Write([]byte(has.Schema))
+		return true
+	})
+}
+
 // run installs the programs, once for each state of their files, and decodes what is framed.
-func run(t *testing.T, name string, formats []string, install string, command ...string) []string {
+func run(t *testing.T, name, framing string, formats []string, install string, command ...string) []string {
 	t.Helper()
 	sum := sha256.New()
 	files, err := filepath.Glob("clients/*")
@@ -216,9 +247,10 @@ func run(t *testing.T, name string, formats []string, install string, command ..
 	}))
 	server := srfake.New()
 	t.Cleanup(server.Close)
+	serveApicurio(t, server)
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], server.URL())...)
 	cmd.Dir, cmd.Env = dir, parts.Environment()
-	cmd.Stdin = bytes.NewReader(framed(t, server.URL(), formats))
+	cmd.Stdin = bytes.NewReader(framed(t, server.URL(), framing, formats))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	output, err := cmd.Output()
@@ -232,7 +264,7 @@ func TestValues_AreDecodedByConfluentsPythonClient(t *testing.T) {
 	if err := exec.Command("python3", "-c", "import venv, ensurepip").Run(); err != nil {
 		parts.Lacking(t, "python", "Debian packages python3 and python3-venv")
 	}
-	got := run(t, "python", []string{"avro", "json_schema", "protobuf"}, "python3 -m venv --copies .venv && .venv/bin/pip install -q -r requirements.txt",
+	got := run(t, "python", registry.Confluent, []string{"avro", "json_schema", "protobuf"}, "python3 -m venv --copies .venv && .venv/bin/pip install -q -r requirements.txt",
 		".venv/bin/python3", "decode.py")
 	for i, p := range pairs {
 		require.JSONEq(t, p.python, got[i], "avro: %s", p.name)
@@ -247,9 +279,39 @@ func TestValues_AreDecodedByKafkajs(t *testing.T) {
 	if _, err := exec.LookPath("npm"); err != nil {
 		parts.Lacking(t, "node", "Debian packages nodejs and npm")
 	}
-	got := run(t, "node", []string{"avro", "json_schema"}, "npm install --silent --no-fund --no-audit", "node", "decode.js")
+	got := run(t, "node", registry.Confluent, []string{"avro", "json_schema"}, "npm install --silent --no-fund --no-audit", "node", "decode.js")
 	for i, p := range pairs {
 		require.JSONEq(t, p.node, got[i], "avro: %s", p.name)
 		require.JSONEq(t, p.json, got[len(pairs)+i], "json_schema: %s", p.name)
+	}
+}
+
+// Its Protobuf knows no places of messages, so that it reads Apicurio's own framing alone.
+func TestValues_AreDecodedByApicuriosDeserializers(t *testing.T) {
+	for _, command := range []string{"mvn", "javac"} {
+		if _, err := exec.LookPath(command); err != nil {
+			parts.Lacking(t, command, "Debian packages maven and default-jdk-headless")
+		}
+	}
+	const install = "mvn -q -B dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=jars"
+	for framing, formats := range map[string][]string{
+		registry.Confluent: {"avro", "json_schema"}, registry.Apicurio: {"avro", "json_schema", "protobuf"},
+	} {
+		got := run(t, "java", framing, formats, install, "java", "-cp", "jars/*", "Decode.java", framing)
+		for i, p := range pairs {
+			require.JSONEq(t, p.node, got[i], "avro: %s", p.name)
+			require.JSONEq(t, p.json, got[len(pairs)+i], "json_schema: %s", p.name)
+			if framing != registry.Apicurio {
+				continue
+			}
+			switch message := got[2*len(pairs)+i]; {
+			case p.schema.Kind == connect.KindString: // Java prints what a wrapper holds
+				require.JSONEq(t, p.json, message, "protobuf: %s", p.name)
+			case p.schema == logicals: // it does not have Confluent's files, which ProtobufConverter imports too
+				require.Contains(t, message, "unable to find confluent/type/decimal.proto")
+			default:
+				require.JSONEq(t, p.protobuf, message, "protobuf: %s", p.name)
+			}
+		}
 	}
 }

@@ -1,0 +1,44 @@
+package registry
+
+import "encoding/binary"
+
+// The values of Config.Framing: what stands before each value.
+const (
+	// Confluent is byte 0 and the schema's id in 4 bytes; in Protobuf, the message's place follows.
+	// It is the framing of Apicurio's serializers 3, and of those before with as-confluent, as well.
+	Confluent = "confluent"
+	// Apicurio is byte 0 and the schema's id in 8 bytes; in Protobuf, a message with the name of the
+	// value's message follows. It is the default of Apicurio's serializers 2, and that of the later
+	// ones with Legacy8ByteIdHandler.
+	Apicurio = "apicurio"
+)
+
+// Framings are all of them.
+var Framings = []string{Confluent, Apicurio}
+
+// magic is the first byte of both framings.
+const magic = 0
+
+// appendHeader appends what stands before a value of the schema with an id.
+func appendHeader(dst []byte, framing string, id int) []byte {
+	dst = append(dst, magic)
+	if framing == Apicurio {
+		return binary.BigEndian.AppendUint64(dst, uint64(id)) //nolint:gosec // ids are positive
+	}
+	return binary.BigEndian.AppendUint32(dst, uint32(id)) //nolint:gosec // the registry's ids fit
+}
+
+// readHeader returns the id that stands before a value, and whether there is one.
+func readHeader(b []byte, framing string) (id int, found bool) {
+	length := 1 + binary.Size(uint32(0))
+	if framing == Apicurio {
+		length = 1 + binary.Size(uint64(0))
+	}
+	if len(b) < length || b[0] != magic {
+		return 0, false
+	}
+	for _, digit := range b[1:length] {
+		id = id<<8 | int(digit)
+	}
+	return id, id >= 0
+}
