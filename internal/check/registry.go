@@ -13,11 +13,7 @@ func checkRegistry(ctx context.Context, cfg config.Config) []Finding {
 	if key, value := cfg.Format.Registered(); !key && !value {
 		return nil
 	}
-	client, err := registry.New(cfg.Registry)
-	if err == nil {
-		err = client.Ping(ctx)
-	}
-	if err != nil {
+	if err := registry.Ping(ctx, cfg.Registry); err != nil {
 		f := errorFinding("registry", "", err)
 		f.Class = classOf(err)
 		f.Required = "a schema registry that answers: without it no new schema gets an id"

@@ -145,6 +145,8 @@ var shown = strings.Fields(`
 	registry.tls.key_file registry.tls.server_name registry.oauth.token_url
 	registry.oauth.client_id registry.oauth.assertion_file registry.oauth.scope
 	registry.oauth.audience registry.oauth.ca_file registry.oauth.token_file
+	registry.registry_name registry.aws.region registry.aws.profile registry.aws.role_arn
+	registry.aws.role_session_name
 
 	snapshot.mode snapshot.order_by snapshot.topic
 	relay.heartbeat_topic relay.dedup relay.position_topic relay.rate

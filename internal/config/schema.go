@@ -53,7 +53,7 @@ var accepted = map[string][]string{
 	"format.key.subject.name.strategy":   {"topic", "record", "topic_record"},
 	"format.value.subject.name.strategy": {"topic", "record", "topic_record"},
 	"registry.on_unavailable":            {"wait", "halt"},
-	"registry.framing":                   {"confluent", "apicurio"},
+	"registry.framing":                   {"confluent", "apicurio", "glue"},
 	"registry.oauth.grant":               {"client_credentials", "jwt_bearer"},
 	"format.headers":                     {"simple", "string", "json", "json+schema"},
 	"format.cloudevents":                 {"none", "binary", "structured"},

@@ -2,12 +2,11 @@ package registry
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -26,7 +25,7 @@ type Client struct {
 
 	mu     sync.Mutex // guards what follows
 	ids    map[identity]int
-	latest map[string]sr.SubjectSchema // by subject, as they were when they were first needed
+	newest map[string]*latest // by subject, as they were when they were first needed
 	// versions of subjects, which are not changed
 	versions map[version]sr.SubjectSchema
 	// subjects of ids that come with framed values, by id
@@ -54,7 +53,7 @@ type Usage struct {
 
 // New makes a client of a valid configuration, which connects when it is used.
 func New(cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, ids: map[identity]int{}, latest: map[string]sr.SubjectSchema{},
+	c := &Client{cfg: cfg, ids: map[identity]int{}, newest: map[string]*latest{},
 		versions: map[version]sr.SubjectSchema{}, subjects: map[int]map[string]bool{}}
 	if cfg.OAuth.IsSet() {
 		c.tokens = credentials.NewSource(func(ctx context.Context) (credentials.Token, error) {
@@ -63,25 +62,8 @@ func New(cfg Config) (*Client, error) {
 	}
 	var err error
 	c.api, err = sr.NewClient(sr.URLs(cfg.URLs...), sr.UserAgent("postrider"), sr.PreReq(c.prepare),
-		sr.HTTPClient(&http.Client{Timeout: cfg.Timeout, CheckRedirect: refuseRedirect,
-			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialTLSContext: c.dial,
-				MaxResponseHeaderBytes: 1 << 20}}))
+		sr.HTTPClient(cfg.httpClient()))
 	return c, err
-}
-
-// refuseRedirect keeps a login from going elsewhere.
-func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// dial reads the files of TLS again for each connection.
-func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	config, err := c.cfg.TLS.files().Client(section + ".tls")
-	if err != nil {
-		return nil, err
-	}
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(addr)
-	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
 }
 
 // prepare adds the login to a request.
@@ -202,26 +184,32 @@ func excerpt(text string) string {
 	return text
 }
 
-// Latest is the latest schema of a subject when it was first requested. It blocks and fails as
-// ID.
-func (c *Client) Latest(subject string) (sr.SubjectSchema, error) {
+// header implements server.
+func (c *Client) header(subject string, s sr.Schema, u Usage) ([]byte, error) {
+	id, err := c.ID(subject, s, u)
+	return appendHeader(nil, c.cfg.Framing, id), err
+}
+
+// latest implements server.
+func (c *Client) latest(subject string) (*latest, error) {
 	c.mu.Lock()
-	known, found := c.latest[subject]
+	known := c.newest[subject]
 	c.mu.Unlock()
-	if found {
+	if known != nil {
 		return known, nil
 	}
 	ctx, cancel := c.context()
 	defer cancel()
-	const latest = -1
-	has, err := c.api.SchemaByVersion(ctx, subject, latest)
+	const newest = -1
+	has, err := c.api.SchemaByVersion(ctx, subject, newest)
 	if err != nil {
-		return has, c.failure(subject, Usage{}, err)
+		return nil, c.failure(subject, Usage{}, err)
 	}
+	known = &latest{has.Schema, appendHeader(nil, c.cfg.Framing, has.ID), has.Version}
 	c.mu.Lock()
-	c.latest[subject] = has
+	c.newest[subject] = known
 	c.mu.Unlock()
-	return has, nil
+	return known, nil
 }
 
 // version is a version of a subject. It blocks and fails as ID.
@@ -292,8 +280,24 @@ func (c *Client) Belongs(id int, subject string) (bool, error) {
 	return of[subject], nil
 }
 
-// Ping requests the registry's configuration.
-func (c *Client) Ping(ctx context.Context) error {
+// checkFramed implements server.
+func (c *Client) checkFramed(b []byte, subject string) error {
+	id, found := readHeader(b, c.cfg.Framing)
+	if !found {
+		return errNotFramed()
+	}
+	if subject == "" {
+		return nil
+	}
+	ours, err := c.Belongs(id, subject)
+	if err == nil && !ours {
+		return errOtherSubject(strconv.Itoa(id), subject)
+	}
+	return err
+}
+
+// ping implements server: it requests the registry's configuration.
+func (c *Client) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	if err := c.api.Compatibility(ctx)[0].Err; err != nil {
@@ -322,10 +326,7 @@ const readOnly = 42205
 // failure classifies an error of a request. An answer with a code of the registry's own about the
 // schema concerns the row; anything else concerns the registry, or what stands before it.
 func (c *Client) failure(subject string, u Usage, err error) error {
-	away := connect.ErrRegistry
-	if c.cfg.OnUnavailable == Halt {
-		away = connect.ErrRegistryHalt
-	}
+	away := c.cfg.away()
 	var answer *sr.ResponseError
 	var login *credentials.Error
 	switch {

@@ -1,9 +1,11 @@
-// Package registry writes keys and values for a schema registry with Confluent's API: it registers
-// or looks up their schemas, and puts the schema's id before each value, as Confluent's
-// serializers do.
+// Package registry writes keys and values for a schema registry with Confluent's API, or that of
+// AWS Glue: it registers or looks up their schemas, and puts the schema's id before each value, as
+// the registry's serializers do.
 //
 //	config.go    the section [registry]
-//	client.go    Client: ids of schemas, kept as long as the process lives; errors
+//	server.go    what writers need of a registry; Ping
+//	client.go    Client: Confluent's API; ids, kept as long as the process lives; errors
+//	glue.go      the API of AWS Glue
 //	writer.go    Writer: subjects, schemas and bytes of keys or of values
 //	declared.go  schemas that are given: in a file, or as the latest version of a subject
 //	framing.go   what stands before each value
@@ -11,8 +13,12 @@ package registry
 
 import (
 	"cmp"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -21,6 +27,7 @@ import (
 	"github.com/postrider/postrider/internal/credentials"
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/internal/tlsfiles"
+	"github.com/postrider/postrider/router/connect"
 )
 
 // Config is the section [registry].
@@ -33,12 +40,17 @@ type Config struct {
 	// Headers of each request, name=value, such as target-sr-cluster of Confluent Cloud.
 	Headers []string      `toml:"headers"`
 	Timeout time.Duration `toml:"timeout"` // of one request
-	Framing string        `toml:"framing"` // what stands before each value: confluent or apicurio
+	// Framing is what stands before each value: confluent, apicurio or glue; the last one is also
+	// the API.
+	Framing string `toml:"framing"`
+	// RegistryName is the registry in AWS Glue.
+	RegistryName string `toml:"registry_name"`
 	// OnUnavailable is what a schema without a known id does while the registry is away: wait or
 	// halt.
 	OnUnavailable string           `toml:"on_unavailable"`
 	TLS           TLSConfig        `toml:"tls"`
 	OAuth         credentials.OIDC `toml:"oauth"` // bearer tokens
+	AWS           credentials.AWS  `toml:"aws"`   // of glue: which identity signs
 }
 
 // TLSConfig is the section [registry.tls]. The files are read for each connection.
@@ -67,11 +79,11 @@ const section = "registry"
 // DefaultConfig has no registry.
 func DefaultConfig() Config {
 	return Config{Timeout: 5 * time.Second, OnUnavailable: Wait,
-		Framing: Confluent}
+		Framing: Confluent, RegistryName: "default-registry"}
 }
 
 // IsSet reports whether there is a registry.
-func (c Config) IsSet() bool { return len(c.URLs) > 0 }
+func (c Config) IsSet() bool { return len(c.URLs) > 0 || c.Framing == Glue }
 
 // Validate reports every setting that cannot be, by its TOML key. It opens no file and no
 // connection.
@@ -109,6 +121,7 @@ func (c Config) Validate() error {
 			bad("headers", `entry %d is not name=value, like "target-sr-cluster=lsrc-1a2b3c"`, i+1)
 		}
 	}
+	c.validateGlue(bad)
 	if c.Timeout < 10*time.Millisecond {
 		bad("timeout", "%s is too short; the least is 10ms", c.Timeout)
 	}
@@ -131,3 +144,54 @@ func (c Config) Validate() error {
 }
 
 func (c Config) logsIn() bool { return c.Username != "" || c.OAuth.IsSet() }
+
+func (c Config) validateGlue(bad func(key, format string, args ...any)) {
+	c.AWS.Validate(func(key, format string, args ...any) { bad("aws."+key, format, args...) })
+	if c.Framing != Glue {
+		if c.AWS.IsSet() {
+			bad("aws", "has no effect without registry.framing = %q", Glue)
+		}
+		return
+	}
+	for key, given := range map[string]bool{"username": c.Username != "", "oauth": c.OAuth.IsSet(),
+		"headers": len(c.Headers) > 0} {
+		if given {
+			bad(key, "has no place with framing = %q, whose requests are signed with AWS's credentials",
+				Glue)
+		}
+	}
+	switch {
+	case len(c.URLs) > 1:
+		bad("urls", "AWS Glue has one endpoint: give it, or none for that of the region")
+	case c.RegistryName == "":
+		bad("registry_name", "is empty; the one that AWS Glue has by itself is \"default-registry\"")
+	}
+}
+
+// away is the error of a registry that does not answer.
+func (c Config) away() error {
+	if c.OnUnavailable == Halt {
+		return connect.ErrRegistryHalt
+	}
+	return connect.ErrRegistry
+}
+
+// httpClient follows no redirect, which keeps a login from going elsewhere.
+func (c Config) httpClient() *http.Client {
+	return &http.Client{Timeout: c.Timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialTLSContext: c.dial,
+			MaxResponseHeaderBytes: 1 << 20}}
+}
+
+// dial reads the files of TLS again for each connection.
+func (c Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	config, err := c.TLS.files().Client(section + ".tls")
+	if err != nil {
+		return nil, err
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
+}

@@ -79,7 +79,7 @@ func (w *Writer) readFile() error {
 // fromFile writes by the schema of a file. w.mu is held.
 func (w *Writer) fromFile(topic string, s *connect.Schema) (*prepared, error) {
 	if w.file.declared == nil {
-		texts, err := w.client.References(w.file.schema.References)
+		texts, err := w.server.References(w.file.schema.References)
 		if err != nil {
 			return nil, err
 		}
@@ -94,14 +94,14 @@ func (w *Writer) fromFile(topic string, s *connect.Schema) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := w.client.ID(subject, w.file.schema, w.usage)
-	return &prepared{s, by(w.file, s), id}, err
+	header, err := w.server.header(subject, w.file.schema, w.usage)
+	return &prepared{s, by(w.file, s), header}, err
 }
 
 // fromLatest writes by the latest version of a topic's subject.
 func (w *Writer) fromLatest(topic string, s *connect.Schema) (*prepared, error) {
 	record := ""
-	if w.names != "topic" && w.names != "" { // the name that the converter would give it
+	if !w.byTopic() { // the name that the converter would give it
 		inferred, _, err := w.infer(s)
 		if err != nil {
 			return nil, err
@@ -112,26 +112,27 @@ func (w *Writer) fromLatest(topic string, s *connect.Schema) (*prepared, error) 
 	if err != nil {
 		return nil, err
 	}
-	has, err := w.client.Latest(subject)
+	has, err := w.server.latest(subject)
 	if err != nil {
 		return nil, err
 	}
 	unfit := func(format string, args ...any) error {
 		return connect.Unwritable("set format."+w.side+".use.latest.version to false",
-			"version %d of subject %s "+format, append([]any{has.Version, subject}, args...)...)
+			"version %d of subject %s "+format, append([]any{has.number, subject}, args...)...)
 	}
-	if has.Type != kinds[w.format] {
-		return nil, unfit("is a schema of type %s, and format.%s is %q", has.Type, w.side, w.format)
+	if has.schema.Type != kinds[w.format] {
+		return nil, unfit("is a schema of type %s, and format.%s is %q", has.schema.Type, w.side,
+			w.format)
 	}
-	texts, err := w.client.References(has.References)
+	texts, err := w.server.References(has.schema.References)
 	if err != nil {
 		return nil, err
 	}
-	d, err := w.parse(has.Schema.Schema, texts)
+	d, err := w.parse(has.schema.Schema, texts)
 	if err != nil {
 		return nil, unfit("cannot be used: %w", err)
 	}
-	return &prepared{s, by(d, s), has.ID}, nil
+	return &prepared{s, by(d, s), has.header}, nil
 }
 
 // by writes values of a Connect schema by a declared one: documents by their members.

@@ -1,6 +1,10 @@
 package registry
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/postrider/postrider/router/connect"
+)
 
 // The values of Config.Framing: what stands before each value.
 const (
@@ -11,12 +15,14 @@ const (
 	// value's message follows. It is the default of Apicurio's serializers 2, and that of the later
 	// ones with Legacy8ByteIdHandler.
 	Apicurio = "apicurio"
+	// Glue is byte 3, a byte for compression, which is 0, and the id in 16 bytes.
+	Glue = "glue"
 )
 
 // Framings are all of them.
-var Framings = []string{Confluent, Apicurio}
+var Framings = []string{Confluent, Apicurio, Glue}
 
-// magic is the first byte of both framings.
+// magic is the first byte of the framings of Confluent and Apicurio.
 const magic = 0
 
 // appendHeader appends what stands before a value of the schema with an id.
@@ -41,4 +47,14 @@ func readHeader(b []byte, framing string) (id int, found bool) {
 		id = id<<8 | int(digit)
 	}
 	return id, id >= 0
+}
+
+func errNotFramed() error {
+	return connect.Unwritable("have the application write what a serializer for the registry "+
+		"returns", "the bytes do not begin with a schema id")
+}
+
+func errOtherSubject(id, subject string) error {
+	return connect.Unwritable("have the application register its schema under that subject",
+		"its schema id %s is none of subject %s", id, subject)
 }

@@ -571,10 +571,10 @@ func TestClient_LogsIn(t *testing.T) {
 	cfg := at(f.URL())
 	cfg.Username, cfg.Password = "postrider", secret.Of("s3cret-canary")
 	_, client := opened(t, cfg, avroFormat())
-	require.NoError(t, client.Ping(t.Context()))
+	require.NoError(t, client.ping(t.Context()))
 	cfg.Password = secret.Of("wr0ng-canary")
 	_, client = opened(t, cfg, avroFormat())
-	err := client.Ping(t.Context())
+	err := client.ping(t.Context())
 	require.ErrorIs(t, err, connect.ErrRegistryLogin)
 	require.NotContains(t, err.Error(), "canary")
 
@@ -590,12 +590,12 @@ func TestClient_LogsIn(t *testing.T) {
 	cfg.OAuth = credentials.OIDC{TokenURL: o.TokenURL(), ClientID: parts.OIDCClient,
 		ClientSecret: secret.Of(parts.OIDCSecret)}
 	_, client = opened(t, cfg, avroFormat())
-	require.NoError(t, client.Ping(t.Context()))
+	require.NoError(t, client.ping(t.Context()))
 	require.True(t, strings.HasPrefix(header, "Bearer ey"))
 	require.Equal(t, "lsrc-1", extra)
 	o.Refuse(http.StatusUnauthorized, "invalid_client", "")
 	_, client = opened(t, cfg, avroFormat())
-	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistryLogin)
+	require.ErrorIs(t, client.ping(t.Context()), connect.ErrRegistryLogin)
 }
 
 func TestClient_VerifiesTheRegistrysCertificate(t *testing.T) {
@@ -609,10 +609,10 @@ func TestClient_VerifiesTheRegistrysCertificate(t *testing.T) {
 	cfg := at(server.URL)
 	cfg.TLS.CAFile = a.CAFile()
 	_, client := opened(t, cfg, avroFormat())
-	require.NoError(t, client.Ping(t.Context()))
+	require.NoError(t, client.ping(t.Context()))
 	cfg.TLS.CAFile = parts.NewAuthority(t).CAFile()
 	_, client = opened(t, cfg, avroFormat())
-	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistry)
+	require.ErrorIs(t, client.ping(t.Context()), connect.ErrRegistry)
 }
 
 // A registry that takes a client certificate alone; the files are read for each connection.
@@ -633,10 +633,10 @@ func TestClient_ShowsItsCertificate(t *testing.T) {
 	cfg := at(server.URL)
 	cfg.TLS.CAFile = a.CAFile()
 	_, client := opened(t, cfg, avroFormat())
-	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistry, "no certificate")
+	require.ErrorIs(t, client.ping(t.Context()), connect.ErrRegistry, "no certificate")
 	cfg.TLS.CertFile, cfg.TLS.KeyFile = a.Issue("relay", x509.Certificate{})
 	_, client = opened(t, cfg, avroFormat())
-	require.NoError(t, client.Ping(t.Context()))
+	require.NoError(t, client.ping(t.Context()))
 
 	server.CloseClientConnections()
 	other, otherKey := parts.NewAuthority(t).Issue("stranger", x509.Certificate{})
@@ -645,7 +645,7 @@ func TestClient_ShowsItsCertificate(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(to, content, 0o600))
 	}
-	require.ErrorIs(t, client.Ping(t.Context()), connect.ErrRegistry, "the files are read again")
+	require.ErrorIs(t, client.ping(t.Context()), connect.ErrRegistry, "the files are read again")
 }
 
 func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ import (
 type Writer struct {
 	settings
 
-	client    *Client
+	server    server
 	usage     Usage
 	converter *avro.Converter
 
@@ -39,31 +40,32 @@ type settings struct {
 	schemaFile   string // of the schema to write; empty: none
 	references   []string
 	message      string // of protobuf; empty: the first one
+	framing      string
 	avro         avro.Options
 	json         jsonschema.Options
 	proto        protobuf.Options
 }
 
-func keySettings(f router.Format) settings {
+func keySettings(f router.Format, framing string) settings {
 	return settings{"key", f.Key, f.KeyStrategy, f.KeyAutoRegister, f.KeyNormalize, f.KeyLatest,
-		f.KeySchemaFile, f.KeySchemaReferences, f.KeySchemaMessage,
+		f.KeySchemaFile, f.KeySchemaReferences, f.KeySchemaMessage, framing,
 		avro.Options{Enhanced: f.KeyEnhanced, MetaData: f.KeyMetaData, Scrub: f.KeyScrub,
 			KeepNulls: f.KeyKeepNulls},
 		jsonschema.Options{NumericDecimals: strings.EqualFold(f.KeyDecimals, numeric),
 			Closed: !f.KeyOpenObjects},
 		protobuf.Options{Optional: f.KeyOptional, Wrappers: f.KeyWrappers, Scrub: f.KeyScrub,
-			KeepNulls: f.KeyKeepNulls}}
+			KeepNulls: f.KeyKeepNulls, NamesMessage: framing == Apicurio}}
 }
 
-func valueSettings(f router.Format) settings {
+func valueSettings(f router.Format, framing string) settings {
 	return settings{"value", f.Value, f.ValueStrategy, f.ValueAutoRegister, f.ValueNormalize,
-		f.ValueLatest, f.ValueSchemaFile, f.ValueSchemaReferences, f.ValueSchemaMessage,
+		f.ValueLatest, f.ValueSchemaFile, f.ValueSchemaReferences, f.ValueSchemaMessage, framing,
 		avro.Options{Enhanced: f.ValueEnhanced, MetaData: f.ValueMetaData, Scrub: f.ValueScrub,
 			KeepNulls: f.ValueKeepNulls},
 		jsonschema.Options{NumericDecimals: strings.EqualFold(f.ValueDecimals, numeric),
 			Closed: !f.ValueOpenObjects},
 		protobuf.Options{Optional: f.ValueOptional, Wrappers: f.ValueWrappers, Scrub: f.ValueScrub,
-			KeepNulls: f.ValueKeepNulls}}
+			KeepNulls: f.ValueKeepNulls, NamesMessage: framing == Apicurio}}
 }
 
 const numeric = "NUMERIC" // of decimal.format
@@ -72,7 +74,7 @@ const numeric = "NUMERIC" // of decimal.format
 type prepared struct {
 	source *connect.Schema
 	write  func(dst []byte, v any) ([]byte, error)
-	id     int
+	header []byte // what stands before each value
 }
 
 const (
@@ -95,27 +97,27 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 	if !key && !value {
 		return r, nil
 	}
-	client, err := New(cfg)
+	registry, err := newServer(cfg)
 	if err != nil {
 		return r, err
 	}
 	if key {
-		s := keySettings(f)
-		s.proto.NamesMessage = cfg.Framing == Apicurio
-		if r.Key, err = newWriter(client, s, preview); err != nil {
+		if r.Key, err = newWriter(registry, keySettings(f, cfg.Framing), preview); err != nil {
 			return r, err
 		}
 	}
 	if value {
-		s := valueSettings(f)
-		s.proto.NamesMessage = cfg.Framing == Apicurio
-		r.Value, err = newWriter(client, s, preview)
+		r.Value, err = newWriter(registry, valueSettings(f, cfg.Framing), preview)
 	}
 	return r, err
 }
 
-func newWriter(client *Client, s settings, preview bool) (*Writer, error) {
-	w := &Writer{settings: s, client: client, usage: Usage{s.autoRegister, s.normalize, preview},
+func newWriter(registry server, s settings, preview bool) (*Writer, error) {
+	if s.framing == Glue && (s.format == "protobuf" || len(s.references) > 0) {
+		return nil, fmt.Errorf("registry.framing = %q takes formats avro, json_schema and framed, and "+
+			"no references: see format.%s", Glue, s.side)
+	}
+	w := &Writer{settings: s, server: registry, usage: Usage{s.autoRegister, s.normalize, preview},
 		converter: avro.New(s.avro), recent: map[string][]*prepared{}}
 	if s.schemaFile == "" {
 		return w, nil
@@ -142,7 +144,7 @@ func (w *Writer) Append(dst []byte, topic string, s *connect.Schema, v any) ([]b
 	if err != nil {
 		return nil, err
 	}
-	return p.write(appendHeader(dst, w.client.cfg.Framing, p.id), v)
+	return p.write(append(dst, p.header...), v)
 }
 
 // prepare finds the id of a schema. Each row with expanded JSON has a schema of its own: those of
@@ -205,14 +207,14 @@ func (w *Writer) make(topic string, s *connect.Schema) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := w.client.ID(subject, sr.Schema{Schema: schema.Text(), Type: kind}, w.usage)
-	return &prepared{s, schema.Append, id}, err
+	header, err := w.server.header(subject, sr.Schema{Schema: schema.Text(), Type: kind}, w.usage)
+	return &prepared{s, schema.Append, header}, err
 }
 
 // subject is the name under which a schema is registered, by Confluent's strategies.
 func (w *Writer) subject(topic, record string) (string, error) {
-	if w.names == "topic" || w.names == "" {
-		return topic + "-" + w.side, nil
+	if w.byTopic() {
+		return w.topicSubject(topic), nil
 	}
 	if record == "" {
 		return "", connect.Unwritable("set format."+w.side+".subject.name.strategy to \"topic\"",
@@ -236,21 +238,23 @@ func (w *Writer) framed(dst []byte, topic string, v any) ([]byte, error) {
 		return nil, connect.Unwritable("make the column bytea, or choose another format",
 			"format framed takes bytes")
 	}
-	id, found := readHeader(b, w.client.cfg.Framing)
-	if !found {
-		return nil, connect.Unwritable("have the application write what a serializer for the registry "+
-			"returns", "the bytes do not begin with a schema id")
+	subject := "" // the record is not known
+	if w.byTopic() {
+		subject = w.topicSubject(topic)
 	}
-	if w.names != "topic" && w.names != "" {
-		return append(dst, b...), nil // the record is not known
-	}
-	subject := topic + "-" + w.side
-	switch ours, err := w.client.Belongs(id, subject); {
-	case err != nil:
+	if err := w.server.checkFramed(b, subject); err != nil {
 		return nil, err
-	case !ours:
-		return nil, connect.Unwritable("have the application register its schema under that subject",
-			"its schema id %d is none of subject %s", id, subject)
 	}
 	return append(dst, b...), nil
+}
+
+func (w *Writer) byTopic() bool { return w.names == "topic" || w.names == "" }
+
+// topicSubject is the subject of a topic. Glue's serializers name the schema of a value as its
+// topic.
+func (w *Writer) topicSubject(topic string) string {
+	if w.framing == Glue && w.side == "value" {
+		return topic
+	}
+	return topic + "-" + w.side
 }
