@@ -215,7 +215,15 @@ func unknownConverter(class, part string) string {
 		return what + ": its envelope is Debezium's own. format.cloudevents = \"structured\" or " +
 			"\"binary\" writes CloudEvents 1.0 with other attributes and data: see docs/CLOUDEVENTS.md, " +
 			"move the consumers to them, and use StringConverter here"
-	case slices.ContainsFunc([]string{"avro", "protobuf", "jsonschema", "registry", "glue"}, has):
+	case has("apicurio"), has("com.amazonaws"):
+		framing := "apicurio"
+		if has("com.amazonaws") {
+			framing = "glue"
+		}
+		return what + ": [registry] with framing = \"" + framing + "\" writes for that registry, with " +
+			"the schemas of Confluent's converters, which may differ: see docs/SCHEMA-REGISTRIES.md, and " +
+			"compare the schemas before consumers read both"
+	case slices.ContainsFunc([]string{"avro", "protobuf", "jsonschema", "registry"}, has):
 		return what + ": for a schema registry it has Confluent's AvroConverter, " +
 			"JsonSchemaConverter and ProtobufConverter. Let the application write the encoded bytes into " +
 			"a bytea payload and use ByteArrayConverter " +

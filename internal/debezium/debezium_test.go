@@ -131,8 +131,8 @@ func TestTranslate_MapsConverters(t *testing.T) {
 
 func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 	for class, alternative := range map[string]string{
-		"io.apicurio.registry.utils.converter.AvroConverter":          "schema registry",
-		"com.amazonaws.services.schemaregistry.kafkaconnect.Whatever": "schema registry",
+		"io.apicurio.registry.utils.converter.AvroConverter":          `framing = "apicurio"`,
+		"com.amazonaws.services.schemaregistry.kafkaconnect.Whatever": `framing = "glue"`,
 		"io.debezium.converters.CloudEventsConverter":                 `format.cloudevents = "structured"`,
 		"org.apache.kafka.connect.storage.SimpleHeaderConverter":      "StringConverter",
 		"com.example.MyConverter":                                     "StringConverter",

@@ -50,36 +50,58 @@ func (r *rig) changed(t testing.TB, p *process) time.Duration {
 func TestFault28_APasswordIsChangedWithoutARestart(t *testing.T) {
 	t.Parallel()
 	broker := parts.RealKafka(t)
-	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Password: "the superuser's"})
-	r := newRig(t, pg.DSN(), broker)
-	as := func(password string) string {
-		u, err := url.Parse(r.dsn)
-		require.NoError(t, err)
-		u.User = url.UserPassword("rider", password)
-		return u.String()
+	for name, configure := range map[string]func(t testing.TB, r *rig) func(password string){
+		"file": func(t testing.TB, r *rig) func(string) {
+			write := r.secretFile(t)
+			return func(password string) { write(r.as(t, url.UserPassword("rider", password))) }
+		},
+		"command": func(t testing.TB, r *rig) func(string) { // as of a vault's program
+			path := filepath.Join(t.TempDir(), "password")
+			r.url = r.as(t, url.User("rider"))
+			r.settings["postgres.password_command"] = `["cat", ` + quote(path) + `]`
+			return func(password string) {
+				require.NoError(t, os.WriteFile(path+".new", []byte(password+"\n"), 0o600))
+				require.NoError(t, os.Rename(path+".new", path))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Password: "the superuser's"})
+			r := newRig(t, pg.DSN(), broker)
+			execute(t, r.dsn, "CREATE ROLE rider LOGIN REPLICATION PASSWORD 'number 0'")
+			write := configure(t, r)
+			write("number 0")
+			p := r.started(t)
+			l := r.load(t, 100)
+			var again times
+			n := full(t, 3, 50)
+			for i := range n {
+				l.more(t, 100)
+				password := fmt.Sprint("number ", i+1)
+				execute(t, r.dsn, "ALTER ROLE rider PASSWORD '"+password+"'")
+				write(password)
+				again = append(again, r.changed(t, p))
+			}
+			l.end(t)
+			r.drained(t, time.Minute)
+			require.Zero(t, p.Log.Count("number "), "a password in the log")
+			p.stop(t)
+			v := r.judge(t)
+			requireNothingLost(t, v)
+			require.LessOrEqual(t, v.Duplicated, int64(n)*repeats)
+			matrix(t, 28, "password of a "+name, fmt.Sprintf("%d changes, streams again: %s", n, again))
+		})
 	}
-	execute(t, r.dsn, "CREATE ROLE rider LOGIN REPLICATION PASSWORD 'number 0'")
-	write := r.secretFile(t)
-	write(as("number 0"))
-	p := r.started(t)
-	l := r.load(t, 100)
-	var again times
-	n := full(t, 3, 50)
-	for i := range n {
-		l.more(t, 100)
-		password := fmt.Sprint("number ", i+1)
-		execute(t, r.dsn, "ALTER ROLE rider PASSWORD '"+password+"'")
-		write(as(password))
-		again = append(again, r.changed(t, p))
-	}
-	l.end(t)
-	r.drained(t, time.Minute)
-	require.Zero(t, p.Log.Count("number "), "a password in the log")
-	p.stop(t)
-	v := r.judge(t)
-	requireNothingLost(t, v)
-	require.LessOrEqual(t, v.Duplicated, int64(n)*repeats)
-	matrix(t, 28, "password", fmt.Sprintf("%d changes, streams again: %s", n, again))
+}
+
+// as is the DSN with another login.
+func (r *rig) as(t testing.TB, user *url.Userinfo) string {
+	t.Helper()
+	u, err := url.Parse(r.dsn)
+	require.NoError(t, err)
+	u.User = user
+	return u.String()
 }
 
 // The server moves to another address, which is looked up, or read, for each connection. Here it is the file that changes.
