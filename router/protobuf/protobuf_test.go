@@ -162,10 +162,15 @@ message L {
 	require.Equal(t, "shop.v1.Order", got.Record())
 }
 
+// withMeta imports the file of the options, as Confluent's parser does by itself.
+func withMeta(text string) string {
+	return strings.Replace(text, "\nmessage ", "\nimport \"confluent/meta.proto\";\nmessage ", 1)
+}
+
 // decode reads a message by the text of its schema, with Go's own library.
 func decode(t *testing.T, s *Schema, b []byte) string {
 	t.Helper()
-	files := map[string]string{"top.proto": strings.Replace(s.Text(), "\nmessage ", "\nimport \"confluent/meta.proto\";\nmessage ", 1)}
+	files := map[string]string{"top.proto": withMeta(s.Text())}
 	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(protocompile.CompositeResolver{
 		&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)}, protocompile.ResolverFunc(known)})}
 	linked, err := compiler.Compile(context.Background(), "top.proto")
