@@ -3,6 +3,7 @@ package connect
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // ValueError is a value that cannot be written.
@@ -11,7 +12,15 @@ type ValueError struct {
 	Hint string // what to do about it; may be empty
 }
 
-func (e *ValueError) Error() string { return e.Err.Error() }
+// Error is at most 1,000 bytes long: names of members come from rows.
+func (e *ValueError) Error() string {
+	const most = 1000
+	text := e.Err.Error()
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
 
 // Unwritable makes a *ValueError.
 func Unwritable(hint, format string, args ...any) error {

@@ -2,9 +2,12 @@ package jsonschema
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -82,11 +85,38 @@ func (d *Declared) AppendJSON(dst, doc []byte) ([]byte, error) {
 	if err != nil {
 		return dst, connect.Unwritable("", "the document is no JSON")
 	}
+	if !countable(v) {
+		return dst, connect.Unwritable("have the application write such a number as a text",
+			"the document has a number with an exponent past %d", maxExponent)
+	}
 	if err := d.schema.Validate(v); err != nil {
 		return dst, connect.Unwritable("have the application write what the schema describes",
 			"%s", unfit(err))
 	}
 	return append(dst, doc...), nil
+}
+
+// maxExponent bounds the exponents of numbers. The validator makes fractions of numbers: that of
+// 1e999999 has 400 KB, and that of 1e1000001 is nil, on which it panics.
+const maxExponent = 1000
+
+// countable reports whether all numbers in a document have exponents that are bounded.
+func countable(v any) bool {
+	switch v := v.(type) {
+	case json.Number:
+		_, exponent, found := strings.Cut(strings.ToLower(string(v)), "e")
+		n, err := strconv.Atoi(exponent)
+		return !found || err == nil && -maxExponent <= n && n <= maxExponent
+	case []any:
+		return !slices.ContainsFunc(v, func(item any) bool { return !countable(item) })
+	case map[string]any:
+		for _, member := range v {
+			if !countable(member) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Append appends a value of a Connect schema as JSON, if the declared schema holds for it. Errors

@@ -1,6 +1,7 @@
 package jsonschema
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,7 +39,11 @@ func TestDeclared_PassesOnWhatFits(t *testing.T) {
 			require.NotContains(t, err.Error(), "secret")
 		}
 	}
-	d, err := Parse(`{"type":"object","properties":{"a":{"type":"null"}}}`, nil, Options{})
+	d, err := Parse(declaredText, references, Options{})
+	require.NoError(t, err)
+	_, err = d.AppendJSON(nil, []byte(`{"id":1,"`+strings.Repeat("ä", 10_000)+`":1}`))
+	require.Less(t, len(err.Error()), 1100, "names come from the row")
+	d, err = Parse(`{"type":"object","properties":{"a":{"type":"null"}}}`, nil, Options{})
 	require.NoError(t, err)
 	s := &connect.Schema{Kind: connect.KindStruct, Fields: []*connect.Field{{Name: "a", Schema: optional(of(connect.KindString, ""))}}}
 	got, err := d.Append(nil, s, &connect.Structure{Schema: s, Values: []any{nil}})
@@ -46,6 +51,22 @@ func TestDeclared_PassesOnWhatFits(t *testing.T) {
 	require.JSONEq(t, `{"a":null}`, string(got))
 	_, err = d.Append(nil, s, &connect.Structure{Schema: s, Values: []any{connect.Text("secret")}})
 	require.ErrorContains(t, err, "member a is of type string where the schema has null")
+}
+
+// A row may have any number, and the validator makes fractions of them.
+func TestDeclared_RefusesNumbersThatTakeTheMemory(t *testing.T) {
+	d, err := Parse(`{"properties":{"n":{"minimum":1,"multipleOf":1}}}`, nil, Options{})
+	require.NoError(t, err)
+	for _, number := range []string{"1e1000001", "1E+99999999999999999999", "1e-1001", "-1e1001"} {
+		for _, doc := range []string{`{"n": ` + number + `}`, `{"list": [{"n": ` + number + `}]}`} {
+			_, err := d.AppendJSON(nil, []byte(doc))
+			var row *connect.ValueError
+			require.ErrorAs(t, err, &row, doc)
+			require.ErrorContains(t, err, "an exponent past 1000")
+		}
+	}
+	_, err = d.AppendJSON(nil, []byte(`{"n": 1e1000, "list": [1e-1000, 0.5E+3]}`))
+	require.NoError(t, err)
 }
 
 // A schema comes from a file or from the registry: what it refers to is in its references alone.

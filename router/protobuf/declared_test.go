@@ -1,6 +1,7 @@
 package protobuf
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,6 +86,8 @@ func TestDeclared_SaysWhatDoesNotFitWithoutTheValue(t *testing.T) {
 		require.NotContains(t, err.Error(), `"secret"`)
 		require.NotContains(t, err.Error(), "123")
 	}
+	_, err = d.AppendJSON(nil, []byte(`{"`+strings.Repeat("a", 10_000)+`": 1}`))
+	require.Less(t, len(err.Error()), 1100, "names come from the row")
 	d, err = Parse(`syntax = "proto2"; message A { required string a = 1; }`, nil, "", Options{})
 	require.NoError(t, err)
 	_, err = d.AppendJSON(nil, []byte(`{}`))
