@@ -124,11 +124,12 @@ func framed(t *testing.T, url, framing string, formats []string) []byte {
 	cfg, format := registry.DefaultConfig(), router.DefaultFormat()
 	cfg.URLs, cfg.Timeout, cfg.Framing = []string{url}, time.Minute, framing
 	var lines bytes.Buffer
+	run := parts.Unique("run") // a real registry has the subjects of earlier ones
 	for _, format.Value = range formats {
 		r, err := registry.Open(cfg, format)
 		require.NoError(t, err)
 		for i, p := range pairs {
-			topic := fmt.Sprintf("%s-%d", format.Value, i)
+			topic := fmt.Sprintf("%s-%s-%d", run, format.Value, i)
 			value, err := r.Value.Append(nil, topic, p.schema, p.value)
 			require.NoError(t, err, p.name)
 			record := map[string]string{"topic": topic, "format": format.Value, "value": base64.StdEncoding.EncodeToString(value)}
@@ -188,6 +189,19 @@ func compile(t *testing.T, url string, value []byte) (files, message string) {
 	return base64.StdEncoding.EncodeToString(b), string(linked[0].Messages().Get(index).FullName())
 }
 
+// server is the registry of POSTRIDER_TEST_REGISTRY, or franz-go's fake. Apicurio's deserializers have an API of their own, which
+// the fake serves.
+func server(t *testing.T, client string) (url string) {
+	t.Helper()
+	if url = os.Getenv("POSTRIDER_TEST_REGISTRY"); url != "" && client != "java" {
+		return url
+	}
+	fake := srfake.New()
+	t.Cleanup(fake.Close)
+	serveApicurio(t, fake)
+	return fake.URL()
+}
+
 // serveApicurio has a registry answer the requests of Apicurio's deserializers too, with the same ids.
 func serveApicurio(t *testing.T, server *srfake.Registry) {
 	t.Helper()
@@ -245,12 +259,10 @@ func run(t *testing.T, name, framing string, formats []string, install string, c
 		}
 		return nil
 	}))
-	server := srfake.New()
-	t.Cleanup(server.Close)
-	serveApicurio(t, server)
-	cmd := exec.CommandContext(ctx, command[0], append(command[1:], server.URL())...)
+	url := server(t, name)
+	cmd := exec.CommandContext(ctx, command[0], append(command[1:], url)...)
 	cmd.Dir, cmd.Env = dir, parts.Environment()
-	cmd.Stdin = bytes.NewReader(framed(t, server.URL(), framing, formats))
+	cmd.Stdin = bytes.NewReader(framed(t, url, framing, formats))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	output, err := cmd.Output()
