@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/registry"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/router"
 )
@@ -58,12 +59,19 @@ func (c Config) validateFormat() error {
 	return errors.Join(c.Format.Validate(), c.Format.Fits(c.Router))
 }
 
-// validateRegistry also checks that there is one where a format needs it.
+// validateRegistry also checks that there is one where a format needs it, and that it has what the
+// format does.
 func (c Config) validateRegistry() error {
 	key, value := c.Format.Registered()
 	if (key || value) && !c.Registry.IsSet() {
 		return fmt.Errorf("registry.urls: is empty, and format.key = %q with format.value = %q needs "+
 			"a schema registry", c.Format.Key, c.Format.Value)
+	}
+	f := c.Format
+	if c.Registry.Framing == registry.Glue && (f.Key == "protobuf" || f.Value == "protobuf" ||
+		len(f.KeySchemaReferences)+len(f.ValueSchemaReferences) > 0) {
+		return fmt.Errorf("registry.framing: %q takes formats avro, json_schema and framed, without "+
+			"references", registry.Glue)
 	}
 	return c.Registry.Validate()
 }

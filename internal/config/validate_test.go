@@ -62,6 +62,19 @@ func TestValidate_AcceptsWhatTheDefaultsLack(t *testing.T) {
 	require.NoError(t, c.Validate())
 }
 
+func TestValidate_RegistryHasWhatTheFormatNeeds(t *testing.T) {
+	c := Default()
+	c.Sink.Kafka.Brokers = []string{"localhost:9092"}
+	c.Format.Value = "protobuf"
+	require.ErrorContains(t, c.Validate(), `registry.urls: is empty, and format.key = "string" with format.value = "protobuf" needs a schema registry`)
+	c.Registry.Framing = "glue"
+	require.ErrorContains(t, c.Validate(), `registry.framing: "glue" takes formats avro, json_schema and framed, without references`)
+	c.Format.Value, c.Format.ValueSchemaFile, c.Format.ValueSchemaReferences = "avro", "order.avsc", []string{"a=b:1"}
+	require.ErrorContains(t, c.Validate(), `registry.framing: "glue" takes formats`)
+	c.Format.ValueSchemaReferences = nil
+	require.NoError(t, c.Validate())
+}
+
 func TestAccepted_AgreesWithThePackages(t *testing.T) {
 	for name, words := range accepted {
 		for _, word := range append([]string{"nonsense"}, words...) {

@@ -310,7 +310,7 @@ func (g *glueRegistry) failure(name string, u Usage, err error) error {
 		kind == "ConcurrentModificationException", kind == "AlreadyExistsException",
 		kind == "OperationTimeoutException":
 		return &advised{away, text, "wait, or check the status page of AWS Glue"}
-	case kind == notThere && name == "":
+	case kind == notThere && (name == "" || u.Register): // a schema would have been created
 		return &advised{connect.ErrRegistryHalt, text, "set registry.registry_name, or create the " +
 			"registry in AWS Glue"}
 	case kind == notThere && !u.Register:

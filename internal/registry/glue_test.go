@@ -281,6 +281,9 @@ func TestGlue_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 	require.ErrorIs(t, write(nil), connect.ErrRegistry)
 	f.fail = func(string) (int, string) { return http.StatusBadRequest, notThere }
 	require.ErrorContains(t, Ping(t.Context(), cfg), "set registry.registry_name")
+	err := write(nil)
+	require.ErrorIs(t, err, connect.ErrRegistryHalt, "there is nothing to create the schema in")
+	require.ErrorContains(t, err, "set registry.registry_name")
 	f.fail = func(string) (int, string) { return http.StatusBadRequest, "InvalidInputException" }
 	requireRow(t, write(nil), "the registry refuses its schema for name orders: InvalidInputException: as the test says")
 	f.fail = nil
@@ -319,10 +322,6 @@ func TestGlue_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 
 func TestGlue_RefusesWhatItDoesNotHave(t *testing.T) {
 	_, cfg := newGlueFake(t)
-	format := avroFormat()
-	format.Value = "protobuf"
-	_, err := Open(cfg, format)
-	require.ErrorContains(t, err, `registry.framing = "glue" takes formats avro, json_schema and framed`)
 	cfg.URLs = append(cfg.URLs, "https://glue.example.com")
 	cfg.RegistryName = ""
 	require.ErrorContains(t, cfg.Validate(), "registry.urls: AWS Glue has one endpoint")

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -113,10 +112,6 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 }
 
 func newWriter(registry server, s settings, preview bool) (*Writer, error) {
-	if s.framing == Glue && (s.format == "protobuf" || len(s.references) > 0) {
-		return nil, fmt.Errorf("registry.framing = %q takes formats avro, json_schema and framed, and "+
-			"no references: see format.%s", Glue, s.side)
-	}
 	w := &Writer{settings: s, server: registry, usage: Usage{s.autoRegister, s.normalize, preview},
 		converter: avro.New(s.avro), recent: map[string][]*prepared{}}
 	if s.schemaFile == "" {
