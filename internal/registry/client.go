@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,8 +35,25 @@ type Client struct {
 
 // identity is what has an id: a schema as it is registered under a subject.
 type identity struct {
-	subject, text string
-	kind          sr.SchemaType
+	subject string
+	text    [sha256.Size]byte // a digest of it
+	kind    sr.SchemaType
+}
+
+func identityOf(subject string, s sr.Schema) identity {
+	return identity{subject, sha256.Sum256([]byte(s.Schema)), s.Type}
+}
+
+// maxKnown bounds each kind of answer that is kept: names of subjects, and schemas, come from
+// rows.
+const maxKnown = 100_000
+
+// keep puts an answer of a registry into a map, which is emptied when it is full.
+func keep[K comparable, V any](known map[K]V, key K, v V) {
+	if len(known) == maxKnown {
+		clear(known)
+	}
+	known[key] = v
 }
 
 type version struct {
@@ -98,7 +116,7 @@ func (c *Client) context() (context.Context, context.CancelFunc) {
 // a schema whose id is known. Errors are connect.ErrRegistry or its siblings, or
 // *connect.ValueError for a schema that the registry refuses.
 func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
-	key := identity{subject, s.Schema, s.Type}
+	key := identityOf(subject, s)
 	c.mu.Lock()
 	id, known := c.ids[key]
 	c.mu.Unlock()
@@ -120,7 +138,7 @@ func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 		}
 	}
 	c.mu.Lock()
-	c.ids[key] = id
+	keep(c.ids, key, id)
 	c.mu.Unlock()
 	return id, nil
 }
@@ -207,7 +225,7 @@ func (c *Client) latest(subject string) (*latest, error) {
 	}
 	known = &latest{has.Schema, appendHeader(nil, c.cfg.Framing, has.ID), has.Version}
 	c.mu.Lock()
-	c.newest[subject] = known
+	keep(c.newest, subject, known)
 	c.mu.Unlock()
 	return known, nil
 }
@@ -228,7 +246,7 @@ func (c *Client) version(subject string, number int) (sr.SubjectSchema, error) {
 		return has, c.failure(subject, Usage{}, err)
 	}
 	c.mu.Lock()
-	c.versions[key] = has
+	keep(c.versions, key, has)
 	c.mu.Unlock()
 	return has, nil
 }
@@ -275,7 +293,7 @@ func (c *Client) Belongs(id int, subject string) (bool, error) {
 		of[name] = true
 	}
 	c.mu.Lock()
-	c.subjects[id] = of
+	keep(c.subjects, id, of)
 	c.mu.Unlock()
 	return of[subject], nil
 }

@@ -95,10 +95,13 @@ func (w *Writer) fromFile(topic string, s *connect.Schema) (*prepared, error) {
 		return nil, err
 	}
 	header, err := w.server.header(subject, w.file.schema, w.usage)
-	return &prepared{s, by(w.file, s), header}, err
+	return &prepared{s, by(w.file, s), header, 0}, err
 }
 
-// fromLatest writes by the latest version of a topic's subject.
+// parsedSubjects bounds how many subjects have a parsed schema: their names come from rows.
+const parsedSubjects = 1024
+
+// fromLatest writes by the latest version of a topic's subject. w.mu is held.
 func (w *Writer) fromLatest(topic string, s *connect.Schema) (*prepared, error) {
 	record := ""
 	if !w.byTopic() { // the name that the converter would give it
@@ -124,15 +127,21 @@ func (w *Writer) fromLatest(topic string, s *connect.Schema) (*prepared, error) 
 		return nil, unfit("is a schema of type %s, and format.%s is %q", has.schema.Type, w.side,
 			w.format)
 	}
-	texts, err := w.server.References(has.schema.References)
-	if err != nil {
-		return nil, err
+	d := w.parsed[subject]
+	if d == nil {
+		texts, err := w.server.References(has.schema.References)
+		if err != nil {
+			return nil, err
+		}
+		if d, err = w.parse(has.schema.Schema, texts); err != nil {
+			return nil, unfit("cannot be used: %w", err)
+		}
+		if len(w.parsed) == parsedSubjects {
+			clear(w.parsed)
+		}
+		w.parsed[subject] = d
 	}
-	d, err := w.parse(has.schema.Schema, texts)
-	if err != nil {
-		return nil, unfit("cannot be used: %w", err)
-	}
-	return &prepared{s, by(d, s), has.header}, nil
+	return &prepared{s, by(d, s), has.header, 0}, nil
 }
 
 // by writes values of a Connect schema by a declared one: documents by their members.

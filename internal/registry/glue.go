@@ -117,7 +117,7 @@ var glueFormats = map[sr.SchemaType]string{sr.TypeAvro: "AVRO", sr.TypeJSON: "JS
 
 // header implements server.
 func (g *glueRegistry) header(name string, s sr.Schema, u Usage) ([]byte, error) {
-	key := identity{name, s.Schema, s.Type}
+	key := identityOf(name, s)
 	g.mu.Lock()
 	known, found := g.headers[key]
 	g.mu.Unlock()
@@ -146,7 +146,7 @@ func (g *glueRegistry) header(name string, s sr.Schema, u Usage) ([]byte, error)
 		return nil, g.failure(name, u, err)
 	}
 	g.mu.Lock()
-	g.headers[key] = header
+	keep(g.headers, key, header)
 	g.mu.Unlock()
 	return header, nil
 }
@@ -229,7 +229,7 @@ func (g *glueRegistry) latest(name string) (*latest, error) {
 		return nil, g.failure(name, Usage{}, err)
 	}
 	g.mu.Lock()
-	g.newest[name] = out
+	keep(g.newest, name, out)
 	g.mu.Unlock()
 	return out, nil
 }
@@ -263,7 +263,7 @@ func (g *glueRegistry) checkFramed(b []byte, name string) error {
 		known = has.ARN[strings.LastIndexByte(has.ARN, '/')+1:]
 		g.mu.Lock()
 		if known != "" {
-			g.names[id] = known
+			keep(g.names, id, known)
 		}
 		g.mu.Unlock()
 	}

@@ -676,3 +676,31 @@ func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
 	cfg.Username, cfg.Password = "u", secret.Of("p")
 	require.ErrorContains(t, cfg.Validate(), "in the clear")
 }
+
+// Names of topics and members of payloads come from rows: what is kept of them is bounded.
+func TestWriter_KeepsABoundedNumberOfSchemas(t *testing.T) {
+	f := newFake(t)
+	r, err := Preview(at(f.URL()), avroFormat()) // the fake is slow with many long schemas
+	require.NoError(t, err)
+	w := r.Value.(*Writer)
+	long := strings.Repeat("a", 64<<10)
+	for i := range 200 { // 13 MB of schemas
+		s := record("shop.Order", &connect.Field{Name: fmt.Sprintf("%s%d", long, i), Schema: connect.RequiredString})
+		_, err := r.Value.Append(nil, fmt.Sprintf("orders-%d", i%3), s, &connect.Structure{Schema: s, Values: []any{connect.Text("x")}})
+		require.NoError(t, err)
+		kept := 0
+		for _, known := range w.recent {
+			require.LessOrEqual(t, len(known), recentSchemas)
+			for _, p := range known {
+				kept += recentCost + p.length
+			}
+		}
+		require.Equal(t, w.kept, kept)
+		require.LessOrEqual(t, kept, recentBytes)
+	}
+	known := map[int]bool{}
+	for i := range maxKnown + 1 {
+		keep(known, i, true)
+	}
+	require.Len(t, known, 1)
+}

@@ -25,7 +25,9 @@ type Writer struct {
 
 	mu     sync.Mutex // guards what follows
 	recent map[string][]*prepared
-	file   given // the schema of schema.file, once it was read with its references
+	kept   int                 // bytes of recent, with recentCost for each
+	file   given               // the schema of schema.file, once it was read with its references
+	parsed map[string]declared // the latest versions of subjects
 }
 
 // settings are those of [format] for keys, or for values.
@@ -74,13 +76,16 @@ type prepared struct {
 	source *connect.Schema
 	write  func(dst []byte, v any) ([]byte, error)
 	header []byte // what stands before each value
+	length int    // of the schema's text that write refers to, in bytes
 }
 
 const (
 	// recentSchemas is how many shapes of values of one topic are found without their text.
 	recentSchemas = 16
-	// recentTopics bounds how many topics have some: names of topics come from rows.
-	recentTopics = 1024
+	// recentBytes bounds the texts of all of them, with recentCost for each: names of topics and
+	// members of payloads come from rows.
+	recentBytes = 4 << 20
+	recentCost  = 256
 )
 
 // Open makes what a format needs of a schema registry; nothing for one that needs none. It does
@@ -113,7 +118,7 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 
 func newWriter(registry server, s settings, preview bool) (*Writer, error) {
 	w := &Writer{settings: s, server: registry, usage: Usage{s.autoRegister, s.normalize, preview},
-		converter: avro.New(s.avro), recent: map[string][]*prepared{}}
+		converter: avro.New(s.avro), recent: map[string][]*prepared{}, parsed: map[string]declared{}}
 	if s.schemaFile == "" {
 		return w, nil
 	}
@@ -158,10 +163,15 @@ func (w *Writer) prepare(topic string, s *connect.Schema) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(known) == 0 && len(w.recent) == recentTopics {
-		clear(w.recent)
+	if len(known) == recentSchemas {
+		w.kept -= recentCost + known[recentSchemas-1].length
+		known = known[:recentSchemas-1]
 	}
-	w.recent[topic] = slices.Insert(known[:min(len(known), recentSchemas-1)], 0, p)
+	if w.kept += recentCost + p.length; w.kept > recentBytes {
+		clear(w.recent)
+		known, w.kept = nil, recentCost+p.length
+	}
+	w.recent[topic] = slices.Insert(known, 0, p)
 	return p, nil
 }
 
@@ -203,7 +213,7 @@ func (w *Writer) make(topic string, s *connect.Schema) (*prepared, error) {
 		return nil, err
 	}
 	header, err := w.server.header(subject, sr.Schema{Schema: schema.Text(), Type: kind}, w.usage)
-	return &prepared{s, schema.Append, header}, err
+	return &prepared{s, schema.Append, header, len(schema.Text())}, err
 }
 
 // subject is the name under which a schema is registered, by Confluent's strategies.
