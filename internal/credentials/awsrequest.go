@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strings"
 	"time"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
@@ -34,6 +35,9 @@ func (c AWS) Send(ctx context.Context, section string, client *http.Client, call
 	endpoint := call.Endpoint
 	if endpoint == "" {
 		endpoint = "https://" + call.Service + "." + region + ".amazonaws.com"
+		if strings.HasPrefix(region, "cn-") { // the partition of China
+			endpoint += ".cn"
+		}
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(call.Body))
 	if err != nil {

@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -181,6 +182,32 @@ func TestTranslate_MapsProtobufConverter(t *testing.T) {
 	for option, value := range map[string]string{"generalized.sum.type.support": "true", "skip.known.types": "false"} {
 		require.NotEmpty(t, Translate(connector(map[string]string{"value.converter": class, "value.converter." + option: value}), Options{}).Refused(), option)
 	}
+}
+
+func TestTranslate_RefusesWhatTheRegistryCannotBe(t *testing.T) {
+	const class = "io.confluent.connect.protobuf.ProtobufConverter"
+	with := func(more map[string]string) *Translation {
+		all := map[string]string{"key.converter": class, "value.converter": class}
+		maps.Copy(all, more)
+		return Translate(connector(all), Options{})
+	}
+	for name, more := range map[string]map[string]string{
+		"value.converter.schema.registry.url":   {"key.converter.schema.registry.url": "https://a:8081", "value.converter.schema.registry.url": "https://b:8081"},
+		"value.converter.basic.auth.user.info":  {"key.converter.basic.auth.user.info": "a:b", "value.converter.basic.auth.user.info": "c:d"},
+		"value.converter.wrapper.for.nullables": {"value.converter.optional.for.nullables": "true", "value.converter.wrapper.for.nullables": "true"},
+	} {
+		require.Equal(t, Refused, itemOf(t, with(more), name).Outcome, name)
+	}
+	tr := with(map[string]string{"value.converter.schema.registry.url": "https://user:SECRET1@a:8081?x=SECRET2", "value.converter.basic.auth.credentials.source": "URL"})
+	i := itemOf(t, tr, "value.converter.schema.registry.url")
+	require.True(t, i.Attention)
+	require.Contains(t, i.Text, "password is never copied")
+	require.Contains(t, string(tr.TOML()), "urls = ['https://a:8081']")
+	require.NotContains(t, string(tr.TOML())+fmt.Sprint(tr.Items), "SECRET")
+	require.NotContains(t, string(with(map[string]string{"value.converter.schema.registry.url": "mock://x"}).TOML()), "mock")
+	i = itemOf(t, with(map[string]string{"value.converter.basic.auth.credentials.source": "SASL_INHERIT"}), "value.converter.basic.auth.credentials.source")
+	require.True(t, i.Attention)
+	require.Contains(t, i.Text, "login of Kafka")
 }
 
 func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {

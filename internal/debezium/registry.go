@@ -28,6 +28,14 @@ func registered(format string) bool {
 // registryOptions maps the options of Confluent's converters. Keys and values share one registry.
 func (t *translator) registryOptions(part, format string) {
 	prefix := part + ".converter."
+	for _, name := range []string{"schema.registry.url", "basic.auth.user.info"} {
+		ours, given := t.get(prefix + name)
+		if theirs, both := t.get("key.converter." + name); part == "value" && given && both &&
+			ours != theirs {
+			t.refuse(prefix+name, "differs from that of the key: postrider has one registry, with one "+
+				"login. Use a converter without a registry for the key")
+		}
+	}
 	t.registryURL(prefix + "schema.registry.url")
 	t.registryLogin(prefix)
 	type option struct {
@@ -45,7 +53,14 @@ func (t *translator) registryOptions(part, format string) {
 		t.jsonSchemaOptions(part)
 	case "protobuf":
 		options = append(options, option{"scrub.invalid.names", false},
-			option{"optional.for.nullables", false}, option{"wrapper.for.nullables", false})
+			option{"optional.for.nullables", false})
+		if t.is(prefix+"optional.for.nullables", "true") &&
+			t.is(prefix+"wrapper.for.nullables", "true") {
+			t.refuse(prefix+"wrapper.for.nullables", "is a second way for what optional.for.nullables "+
+				"does: remove one, and compare the schemas")
+		} else {
+			options = append(options, option{"wrapper.for.nullables", false})
+		}
 		t.protobufOptions(part)
 	}
 	for _, o := range options {
@@ -114,19 +129,29 @@ func (t *translator) defaultsAlone(prefix string, options map[string]bool) {
 func (t *translator) registryURL(name string) {
 	v, given := t.get(name)
 	var urls []string
+	hidden := false // a login in a URL
 	for _, raw := range list(v) {
 		u, err := url.Parse(raw)
 		if err != nil || u.Host == "" {
 			continue
 		}
+		if u.Scheme != "http" && u.Scheme != "https" {
+			continue
+		}
 		if u.User != nil {
 			t.registryUser(u.User.Username())
-			u.User = nil
+			u.User, hidden = nil, true
 		}
+		u.RawQuery, u.Fragment = "", ""
 		urls = append(urls, u.String())
 	}
 	s := setting{registrySection, "urls", urls, ""}
 	if len(urls) > 0 && !t.provided(v) {
+		if hidden {
+			t.mapped(name, "the password is never copied: write it into the file of "+
+				"registry.password_file, readable by postrider only", s).attend()
+			return
+		}
 		t.mapped(name, "", s)
 		return
 	}
@@ -165,6 +190,10 @@ func (t *translator) registryLogin(prefix string) {
 		}
 		t.mapped(prefix+name, "the password is never copied: write it into the file, readable by "+
 			"postrider only", t.registryUser(user)...).attend()
+	}
+	if t.is(prefix+"basic.auth.credentials.source", "SASL_INHERIT") {
+		t.mapped(prefix+"basic.auth.credentials.source", "is the login of Kafka: write it as "+
+			"registry.username and password_file", t.registryUser("postrider")...).attend()
 	}
 	t.given(prefix+"basic.auth.credentials.source",
 		"registry.username and password_file are the login")

@@ -53,6 +53,10 @@ func TestPartition_NextRunFinishesAfterAKillAtAnyStatement(t *testing.T) {
 					r.insert(t, "2026-01-01 12:00", 5)
 					done = r.killedAt(t, at, after)
 					state := r.left(t)
+					if done && state != "gone" { // it gave way to another session, such as autovacuum's
+						done = false
+						at--
+					}
 					states[state]++
 					require.NotContains(t, state, "gone with a seal")
 					parts.Await(t, fmt.Sprintf("the next run to remove what one that was killed at statement %d left: %s", at, state), func() (bool, error) {

@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/sr"
 
@@ -36,12 +38,13 @@ type Client struct {
 // identity is what has an id: a schema as it is registered under a subject.
 type identity struct {
 	subject string
-	text    [sha256.Size]byte // a digest of it
+	text    [sha256.Size]byte // a digest of it and of its references
 	kind    sr.SchemaType
 }
 
 func identityOf(subject string, s sr.Schema) identity {
-	return identity{subject, sha256.Sum256([]byte(s.Schema)), s.Type}
+	text := fmt.Sprintf("%v %s", s.References, s.Schema)
+	return identity{subject, sha256.Sum256([]byte(text)), s.Type}
 }
 
 // maxKnown bounds each kind of answer that is kept: names of subjects, and schemas, come from
@@ -107,14 +110,15 @@ func (c *Client) prepare(r *http.Request) error {
 	return nil
 }
 
-// context bounds a request, and all tries of it.
-func (c *Client) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), c.cfg.Timeout)
+// context bounds a call with requests, each of which has registry.timeout at each URL.
+func (c *Client) context(requests int) (context.Context, context.CancelFunc) {
+	most := c.cfg.Timeout * time.Duration(requests*len(c.cfg.URLs))
+	return context.WithTimeout(context.Background(), most)
 }
 
-// ID is the id of a schema under a subject. It blocks for the timeout at most, and not at all for
-// a schema whose id is known. Errors are connect.ErrRegistry or its siblings, or
-// *connect.ValueError for a schema that the registry refuses.
+// ID is the id of a schema under a subject. It blocks for twice the timeout of each URL at most,
+// and not at all for a schema whose id is known. Errors are connect.ErrRegistry or its siblings,
+// or *connect.ValueError for a schema that the registry refuses.
 func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 	key := identityOf(subject, s)
 	c.mu.Lock()
@@ -123,19 +127,19 @@ func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 	if known {
 		return id, nil
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.context(2) //nolint:mnd // and verify's
 	defer cancel()
-	if u.Normalize {
-		ctx = sr.WithParams(ctx, sr.Normalize)
-	}
 	id, err := c.request(ctx, subject, s, u)
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, c.failure(subject, u, err)
+	case u.Preview && u.Register && id == 0:
+		return 0, nil // of what would be registered
+	case !c.possible(id):
+		return 0, c.failure(subject, u, fmt.Errorf("it answers the id %d, which no schema has", id))
 	}
-	if id != 0 {
-		if err := c.verify(ctx, subject, s, id); err != nil {
-			return 0, err
-		}
+	if err := c.verify(ctx, subject, s, id); err != nil {
+		return 0, err
 	}
 	c.mu.Lock()
 	keep(c.ids, key, id)
@@ -144,33 +148,36 @@ func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 }
 
 func (c *Client) request(ctx context.Context, subject string, s sr.Schema, u Usage) (int, error) {
-	if u.Register && !u.Preview {
-		return c.api.RegisterSchema(ctx, subject, s, -1, -1)
+	var params []sr.Param
+	if u.Normalize {
+		params = append(params, sr.Normalize)
 	}
-	found, err := c.api.LookupSchema(ctx, subject, s)
+	asked := sr.WithParams(ctx, params...)
+	if u.Register && !u.Preview {
+		return c.api.RegisterSchema(asked, subject, s, -1, -1)
+	}
+	found, err := c.api.LookupSchema(asked, subject, s)
 	if u.Register && notFound(err) {
-		return 0, c.compatible(ctx, subject, s)
+		return 0, c.compatible(sr.WithParams(ctx, append(params, sr.Verbose)...), subject, s)
 	}
 	return found.ID, err
 }
 
-// notFound reports whether the registry answers that it has no such subject, version or schema.
-func notFound(err error) bool {
-	var answer *sr.ResponseError
-	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound &&
-		answer.ErrorCode != 0
+// possible reports whether the framing has room for an id.
+func (c *Client) possible(id int) bool {
+	return id > 0 && (id <= math.MaxInt32 || c.cfg.Framing == Apicurio)
 }
 
 // compatible returns an error like that of the registration of a schema that does not fit.
 func (c *Client) compatible(ctx context.Context, subject string, s sr.Schema) error {
-	const latest = -1
-	result, err := c.api.CheckCompatibility(sr.WithParams(ctx, sr.Verbose), subject, latest, s)
+	const all = -2 // versions: which of them count, the registry knows
+	result, err := c.api.CheckCompatibility(ctx, subject, all, s)
 	switch {
 	case notFound(err): // it would be the first version
 		return nil
 	case err == nil && !result.Is:
 		return &sr.ResponseError{StatusCode: http.StatusConflict, ErrorCode: http.StatusConflict,
-			Message: "the schema is not compatible with the latest version: " +
+			Message: "the schema is not compatible: " +
 				strings.Join(result.Messages, "; ")}
 	}
 	return err
@@ -179,6 +186,9 @@ func (c *Client) compatible(ctx context.Context, subject string, s sr.Schema) er
 // verify compares the schema that the registry has under an id with ours: consumers read by it.
 func (c *Client) verify(ctx context.Context, subject string, s sr.Schema, id int) error {
 	has, err := c.api.SchemaByID(ctx, id)
+	if notFound(err) { // another server of the registry is behind
+		err = fmt.Errorf("it has no schema with id %d, which it answered just before", id)
+	}
 	if err != nil {
 		return c.failure(subject, Usage{}, err)
 	}
@@ -187,19 +197,9 @@ func (c *Client) verify(ctx context.Context, subject string, s sr.Schema, id int
 		return err
 	}
 	if !sameSchema(s, has, texts) {
-		return fmt.Errorf("%w: it answers another schema under id %d of subject %s: %s, where the row "+
-			"has %s; restart the relay when the registry is as it was, or delete the wrong subject",
-			connect.ErrRegistryHalt, id, subject, excerpt(has.Schema), excerpt(s.Schema))
+		return errOtherSchema(strconv.Itoa(id), subject, has.Schema, s.Schema)
 	}
 	return nil
-}
-
-func excerpt(text string) string {
-	const most = 300
-	if len(text) > most {
-		return text[:most] + "…"
-	}
-	return text
 }
 
 // header implements server.
@@ -216,12 +216,17 @@ func (c *Client) latest(subject string) (*latest, error) {
 	if known != nil {
 		return known, nil
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.context(1)
 	defer cancel()
 	const newest = -1
-	has, err := c.api.SchemaByVersion(ctx, subject, newest)
+	has, err := c.fetch(ctx, subject, newest)
 	if err != nil {
-		return nil, c.failure(subject, Usage{}, err)
+		return nil, err
+	}
+	if rules := has.SchemaRuleSet; rules != nil && len(rules.DomainRules) > 0 {
+		return nil, connect.Unwritable("have the application write values with Confluent's serializer, "+
+			"and set format.value = \"framed\"", "version %d of subject %s has rules for its values, "+
+			"such as encryption, which postrider does not execute", has.Version, subject)
 	}
 	known = &latest{has.Schema, appendHeader(nil, c.cfg.Framing, has.ID), has.Version}
 	c.mu.Lock()
@@ -230,8 +235,21 @@ func (c *Client) latest(subject string) (*latest, error) {
 	return known, nil
 }
 
-// version is a version of a subject. It blocks and fails as ID.
-func (c *Client) version(subject string, number int) (sr.SubjectSchema, error) {
+// fetch is a version of a subject from the registry.
+func (c *Client) fetch(ctx context.Context, subject string, number int) (sr.SubjectSchema, error) {
+	has, err := c.api.SchemaByVersion(ctx, subject, number)
+	if err == nil && (!c.possible(has.ID) || has.Version < 1 || has.Schema.Schema == "") {
+		err = errors.New("it answers something else than a version of a subject")
+	}
+	if err != nil {
+		return has, c.failure(subject, Usage{}, err)
+	}
+	return has, nil
+}
+
+// version is a version of a subject. It fails as ID.
+func (c *Client) version(ctx context.Context, subject string, number int) (sr.SubjectSchema,
+	error) {
 	key := version{subject, number}
 	c.mu.Lock()
 	known, found := c.versions[key]
@@ -239,11 +257,9 @@ func (c *Client) version(subject string, number int) (sr.SubjectSchema, error) {
 	if found {
 		return known, nil
 	}
-	ctx, cancel := c.context()
-	defer cancel()
-	has, err := c.api.SchemaByVersion(ctx, subject, number)
+	has, err := c.fetch(ctx, subject, number)
 	if err != nil {
-		return has, c.failure(subject, Usage{}, err)
+		return has, err
 	}
 	c.mu.Lock()
 	keep(c.versions, key, has)
@@ -251,16 +267,27 @@ func (c *Client) version(subject string, number int) (sr.SubjectSchema, error) {
 	return has, nil
 }
 
+// maxReferences bounds how many schemas one may refer to, with those that these refer to.
+const maxReferences = 1000
+
 // References are the texts of schemas that a schema refers to, and of those that these refer to,
-// by their names. It blocks and fails as ID.
+// by their names. It blocks for the timeout of each URL, for each of the first ten, and fails as
+// ID.
 func (c *Client) References(of []sr.SchemaReference) (map[string]string, error) {
+	const requests = 10
+	ctx, cancel := c.context(requests)
+	defer cancel()
 	texts, pending := map[string]string{}, slices.Clone(of)
 	for ; len(pending) > 0; pending = pending[1:] {
 		r := pending[0]
 		if _, known := texts[r.Name]; known {
 			continue
 		}
-		has, err := c.version(r.Subject, r.Version)
+		if len(texts) == maxReferences {
+			return nil, connect.Unwritable("give the schema fewer references", "its schema refers to "+
+				"more than %d others", maxReferences)
+		}
+		has, err := c.version(ctx, r.Subject, r.Version)
 		if err != nil {
 			return nil, err
 		}
@@ -270,21 +297,25 @@ func (c *Client) References(of []sr.SchemaReference) (map[string]string, error) 
 	return texts, nil
 }
 
-// Belongs reports whether an id is one of a subject, and asks the registry once for each.
+// Belongs reports whether an id is one of a subject, or of any one where that is empty, and asks
+// the registry once for each.
 func (c *Client) Belongs(id int, subject string) (bool, error) {
 	c.mu.Lock()
 	known, found := c.subjects[id]
 	c.mu.Unlock()
-	if found && known[subject] {
+	if found && (subject == "" || known[subject]) {
 		return true, nil
 	}
 	// A schema may have been registered under a further subject meanwhile.
-	ctx, cancel := c.context()
+	ctx, cancel := c.context(1)
 	defer cancel()
 	names, err := c.api.SubjectsByID(ctx, id)
 	switch {
 	case notFound(err):
 		return false, nil
+	case err == nil && names == nil:
+		err = errors.New("it answers something else than subjects")
+		fallthrough
 	case err != nil:
 		return false, c.failure(subject, Usage{}, err)
 	}
@@ -292,10 +323,12 @@ func (c *Client) Belongs(id int, subject string) (bool, error) {
 	for _, name := range names {
 		of[name] = true
 	}
-	c.mu.Lock()
-	keep(c.subjects, id, of)
-	c.mu.Unlock()
-	return of[subject], nil
+	if len(of) > 0 {
+		c.mu.Lock()
+		keep(c.subjects, id, of)
+		c.mu.Unlock()
+	}
+	return of[subject] || subject == "" && len(of) > 0, nil
 }
 
 // checkFramed implements server.
@@ -303,9 +336,6 @@ func (c *Client) checkFramed(b []byte, subject string) error {
 	id, found := readHeader(b, c.cfg.Framing)
 	if !found {
 		return errNotFramed()
-	}
-	if subject == "" {
-		return nil
 	}
 	ours, err := c.Belongs(id, subject)
 	if err == nil && !ours {
@@ -316,74 +346,8 @@ func (c *Client) checkFramed(b []byte, subject string) error {
 
 // ping implements server: it requests the registry's configuration.
 func (c *Client) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
 	if err := c.api.Compatibility(ctx)[0].Err; err != nil {
 		return c.failure("", Usage{}, err)
 	}
 	return nil
 }
-
-// advised is an error with what to do about it.
-type advised struct {
-	class error
-	text  string
-	fix   string
-}
-
-func (e *advised) Error() string { return e.class.Error() + ": " + e.text + "; " + e.fix }
-
-func (e *advised) Unwrap() error { return e.class }
-
-// Advice is what the user needs besides the text. The consequence for the WAL is not known here.
-func (e *advised) Advice() (wal, fix string) { return "", e.fix }
-
-// readOnly is the code of a registry that takes no new schemas for now.
-const readOnly = 42205
-
-// failure classifies an error of a request. An answer with a code of the registry's own about the
-// schema concerns the row; anything else concerns the registry, or what stands before it.
-func (c *Client) failure(subject string, u Usage, err error) error {
-	away := c.cfg.away()
-	var answer *sr.ResponseError
-	var login *credentials.Error
-	switch {
-	case errors.As(err, &login):
-		class := away
-		if errors.Is(err, credentials.ErrRefused) {
-			class = connect.ErrRegistryLogin
-		}
-		return &advised{class, login.Text, login.Hint}
-	case !errors.As(err, &answer):
-		return &advised{away, oneLine(innermost(err).Error()), "check registry.urls, and that the " +
-			"registry is up"}
-	}
-	text := fmt.Sprintf("%s (%d)", oneLine(excerpt(answer.Error())), answer.StatusCode)
-	switch status := answer.StatusCode; {
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return &advised{connect.ErrRegistryLogin, text, "check registry.username and password, or " +
-			"registry.oauth, and that it may read and write subject " + subject}
-	case answer.ErrorCode == 0, answer.ErrorCode == readOnly,
-		status >= http.StatusInternalServerError, status == http.StatusTooManyRequests:
-		return &advised{away, text, "check registry.urls, and the registry's own log"}
-	case status == http.StatusNotFound && !u.Register:
-		return connect.Unwritable("register the schema under subject "+subject+", or let the relay do "+
-			"so ([format]: auto.register.schemas = true, use.latest.version = false)",
-			"the registry does not have its schema under "+
-				"subject %s: %s", subject, text)
-	case status == http.StatusConflict:
-		return connect.Unwritable("have the application write what consumers of the versions so far "+
-			"can read, or change the compatibility of subject "+subject, "its schema does not fit the "+
-			"versions of subject %s: %s", subject, text)
-	}
-	return connect.Unwritable("", "the registry refuses its schema for subject %s: %s", subject, text)
-}
-
-func innermost(err error) error {
-	if inner := errors.Unwrap(err); inner != nil {
-		return innermost(inner)
-	}
-	return err
-}
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -9,20 +9,20 @@
 //	writer.go    Writer: subjects, schemas and bytes of keys or of values
 //	declared.go  schemas that are given: in a file, or as the latest version of a subject
 //	framing.go   what stands before each value
+//	transport.go requests: files of TLS, bounds of answers
+//	errors.go    which errors concern the row, and which the registry
 package registry
 
 import (
 	"cmp"
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/postrider/postrider/internal/credentials"
 	"github.com/postrider/postrider/internal/secret"
@@ -116,8 +116,9 @@ func (c Config) Validate() error {
 	}
 	for i, h := range c.Headers {
 		name, value, _ := strings.Cut(h, "=")
-		if name == "" || value == "" || strings.ContainsAny(h, "\r\n") ||
-			strings.EqualFold(name, "Authorization") {
+		if !httpguts.ValidHeaderFieldName(name) || value == "" ||
+			!httpguts.ValidHeaderFieldValue(value) || strings.EqualFold(name, "Authorization") ||
+			strings.EqualFold(name, "Host") {
 			bad("headers", `entry %d is not name=value, like "target-sr-cluster=lsrc-1a2b3c"`, i+1)
 		}
 	}
@@ -174,24 +175,4 @@ func (c Config) away() error {
 		return connect.ErrRegistryHalt
 	}
 	return connect.ErrRegistry
-}
-
-// httpClient follows no redirect, which keeps a login from going elsewhere.
-func (c Config) httpClient() *http.Client {
-	return &http.Client{Timeout: c.Timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialTLSContext: c.dial,
-			MaxResponseHeaderBytes: 1 << 20}}
-}
-
-// dial reads the files of TLS again for each connection.
-func (c Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	config, err := c.TLS.files().Client(section + ".tls")
-	if err != nil {
-		return nil, err
-	}
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(addr)
-	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
 }

@@ -55,6 +55,10 @@ func errNotFramed() error {
 }
 
 func errOtherSubject(id, subject string) error {
+	if subject == "" {
+		return connect.Unwritable("have the application register its schema",
+			"its schema id %s is not in the registry", id)
+	}
 	return connect.Unwritable("have the application register its schema under that subject",
 		"its schema id %s is none of subject %s", id, subject)
 }

@@ -138,8 +138,7 @@ func (g *glueRegistry) header(name string, s sr.Schema, u Usage) ([]byte, error)
 		return nil, g.failure(name, u, err)
 	}
 	if !sameSchema(s, sr.Schema{Schema: has.Definition, Type: s.Type}, nil) {
-		return nil, fmt.Errorf("%w: it answers another schema under id %s of schema %s: %s, where the "+
-			"row has %s", connect.ErrRegistryHalt, id, name, excerpt(has.Definition), excerpt(s.Schema))
+		return nil, errOtherSchema(id, name, has.Definition, s.Schema)
 	}
 	header, err := glueFrame(has.ID)
 	if err != nil {
@@ -180,14 +179,21 @@ func (g *glueRegistry) version(ctx context.Context, name string, s sr.Schema, u 
 	return answer.ID, err
 }
 
-const notThere = "EntityNotFoundException"
+const (
+	notThere  = "EntityNotFoundException"
+	available = "AVAILABLE" // a version that was checked
+)
 
 // available waits until a version that was registered has been checked.
 func (g *glueRegistry) available(ctx context.Context, id string) (has glueVersionAnswer,
 	err error) {
 	for {
+		pending := has.Status != ""
 		err = g.call(ctx, "GetSchemaVersion", object{"SchemaVersionId": id}, &has)
-		if err != nil || has.Status == "AVAILABLE" {
+		if pending && ctx.Err() != nil {
+			return has, errors.New("the version is still being checked")
+		}
+		if err != nil || has.Status == available {
 			return has, err
 		}
 		if has.Status != "PENDING" {
@@ -196,7 +202,6 @@ func (g *glueRegistry) available(ctx context.Context, id string) (has glueVersio
 		}
 		select {
 		case <-ctx.Done():
-			return has, errors.New("the version is still being checked")
 		case <-time.After(glueInterval):
 		}
 	}
@@ -245,9 +250,6 @@ func (g *glueRegistry) checkFramed(b []byte, name string) error {
 		return errNotFramed()
 	}
 	id := uuid.UUID(b[2:glueHeader])
-	if name == "" {
-		return nil
-	}
 	g.mu.Lock()
 	known, found := g.names[id]
 	g.mu.Unlock()
@@ -260,14 +262,17 @@ func (g *glueRegistry) checkFramed(b []byte, name string) error {
 			return g.failure(name, Usage{}, err)
 		}
 		// arn:aws:glue:REGION:ACCOUNT:schema/REGISTRY/NAME
-		known = has.ARN[strings.LastIndexByte(has.ARN, '/')+1:]
+		_, of, _ := strings.Cut(has.ARN, ":schema/"+g.cfg.RegistryName+"/")
+		if has.Status == available {
+			known = of
+		}
 		g.mu.Lock()
 		if known != "" {
 			keep(g.names, id, known)
 		}
 		g.mu.Unlock()
 	}
-	if known != name {
+	if known == "" || name != "" && known != name {
 		return errOtherSubject(id.String(), name)
 	}
 	return nil
@@ -288,16 +293,8 @@ func (g *glueRegistry) ping(ctx context.Context) error {
 func (g *glueRegistry) failure(name string, u Usage, err error) error {
 	away := g.cfg.away()
 	var answer *glueError
-	var login *credentials.Error
-	switch {
-	case errors.As(err, &login):
-		if errors.Is(err, credentials.ErrRefused) {
-			away = connect.ErrRegistryLogin
-		}
-		return &advised{away, login.Text, login.Hint}
-	case !errors.As(err, &answer):
-		return &advised{away, oneLine(innermost(err).Error()),
-			"check registry.urls and registry.aws.region, and that AWS Glue can be reached"}
+	if !errors.As(err, &answer) {
+		return unanswered(away, err)
 	}
 	text := oneLine(excerpt(answer.Error()))
 	switch kind := answer.Type; {
@@ -306,19 +303,17 @@ func (g *glueRegistry) failure(name string, u Usage, err error) error {
 		kind == "MissingAuthenticationToken", strings.HasPrefix(kind, "ExpiredToken"):
 		return &advised{connect.ErrRegistryLogin, text, "allow the identity of the relay glue:" +
 			"GetSchemaByDefinition, GetSchemaVersion, RegisterSchemaVersion, CreateSchema and GetRegistry"}
-	case answer.status >= http.StatusInternalServerError, strings.Contains(kind, "Throttl"),
-		kind == "ConcurrentModificationException", kind == "AlreadyExistsException",
-		kind == "OperationTimeoutException":
-		return &advised{away, text, "wait, or check the status page of AWS Glue"}
 	case kind == notThere && (name == "" || u.Register): // a schema would have been created
 		return &advised{connect.ErrRegistryHalt, text, "set registry.registry_name, or create the " +
 			"registry in AWS Glue"}
-	case kind == notThere && !u.Register:
+	case kind == notThere:
 		return connect.Unwritable("register the schema under name "+name+", or let the relay do so "+
 			"([format]: auto.register.schemas = true, use.latest.version = false)",
 			"the registry does not have its schema under name %s: %s", name, text)
+	case kind == "InvalidInputException", answer.status == http.StatusConflict:
+		return connect.Unwritable("have the application write what consumers of the versions so far "+
+			"can read, or change the compatibility mode of schema "+name,
+			"the registry refuses its schema for name %s: %s", name, text)
 	}
-	return connect.Unwritable("have the application write what consumers of the versions so far can "+
-		"read, or change the compatibility mode of schema "+name,
-		"the registry refuses its schema for name %s: %s", name, text)
+	return &advised{away, text, "check registry.urls and registry.aws, and the quotas of AWS Glue"}
 }

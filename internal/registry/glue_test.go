@@ -251,6 +251,11 @@ func TestGlue_PassesOnWhatIsFramedAlready(t *testing.T) {
 	require.Len(t, f.calls, calls, "the id is known")
 	_, err = r.Value.Append(nil, "invoices", bytesSchema, connect.Buffer(framed))
 	requireRow(t, err, "is none of subject invoices")
+	f.versions[0].ARN = strings.Replace(f.versions[0].ARN, "default-registry", "another", 1)
+	again, err := Open(cfg, format)
+	require.NoError(t, err)
+	_, err = again.Value.Append(nil, "orders", bytesSchema, connect.Buffer(framed))
+	requireRow(t, err, "is none of subject orders")
 	framed[17]++
 	_, err = r.Value.Append(nil, "orders", bytesSchema, connect.Buffer(framed))
 	requireRow(t, err, "is none of subject orders")
@@ -273,7 +278,8 @@ func TestGlue_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 		return err
 	}
 	for kind, want := range map[string]error{"AccessDeniedException": connect.ErrRegistryLogin, "ExpiredTokenException": connect.ErrRegistryLogin,
-		"ThrottlingException": connect.ErrRegistry, "ConcurrentModificationException": connect.ErrRegistry} {
+		"ThrottlingException": connect.ErrRegistry, "ConcurrentModificationException": connect.ErrRegistry,
+		"ResourceNumberLimitExceededException": connect.ErrRegistry, "RequestExpired": connect.ErrRegistry} {
 		f.fail = func(string) (int, string) { return http.StatusBadRequest, kind }
 		require.ErrorIs(t, write(nil), want, kind)
 	}
@@ -307,7 +313,7 @@ func TestGlue_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 	require.Len(t, f.versions, 3)
 
 	f.looks = 1 << 30
-	cfg.Timeout = 300 * time.Millisecond
+	cfg.Timeout = time.Second
 	f.versions = nil
 	require.ErrorContains(t, write(nil), "the version is still being checked")
 

@@ -243,6 +243,134 @@ func TestClient_TriesTheNextURL(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A server of the registry that hangs, or that cannot answer for now, is passed over as well.
+func TestClient_TriesTheNextURLAfterAnAnswerThatIsNone(t *testing.T) {
+	released := make(chan struct{})
+	for name, answer := range map[string]http.HandlerFunc{
+		"hangs":      func(http.ResponseWriter, *http.Request) { <-released },
+		"503":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"429":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
+		"is endless": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, io.LimitReader(zeros{}, 2*maxAnswer)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := httptest.NewServer(answer)
+			defer first.Close()
+			f := newFake(t)
+			cfg := at(first.URL, f.URL())
+			if name == "hangs" {
+				defer close(released)
+				cfg.Timeout = time.Second
+			}
+			r, _ := opened(t, cfg, avroFormat())
+			_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+			require.NoError(t, err)
+			f.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+			r, _ = opened(t, cfg, avroFormat())
+			_, err = r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+			require.ErrorIs(t, err, connect.ErrRegistry)
+			require.ErrorContains(t, err, "Bad Gateway (502)")
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// What is no answer of a registry is neither taken for an id nor kept, and concerns no row.
+func TestClient_DoesNotBelieveWhatIsNoAnswer(t *testing.T) {
+	f := newFake(t)
+	r, _ := opened(t, at(f.URL()), avroFormat())
+	latest, framed := avroFormat(), avroFormat()
+	latest.ValueLatest, framed.Value = true, "framed"
+	byLatest, _ := opened(t, at(f.URL()), latest)
+	passing, _ := opened(t, at(f.URL()), framed)
+	for _, text := range []string{`{}`, `null`, `{"status":"ok"}`, `{"id":-1}`, `{"id":4294967297}`, `[]`, `<html>`} {
+		f.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
+		_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+		require.ErrorIs(t, err, connect.ErrRegistry, text)
+		_, err = byLatest.Value.Append(nil, "orders", jsonColumn, connect.Text(`{"id":1,"total":1}`))
+		require.ErrorIs(t, err, connect.ErrRegistry, text)
+		if text != `[]` {
+			_, err = passing.Value.Append(nil, "orders", &connect.Schema{Kind: connect.KindBytes}, connect.Buffer{0, 0, 0, 0, 1, 2})
+			require.ErrorIs(t, err, connect.ErrRegistry, text)
+		}
+	}
+	for _, code := range []int{404, 0} { // a proxy, or a path that is not the registry's
+		f.refuse(http.StatusNotFound, code, "HTTP 404 Not Found")
+		_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+		require.ErrorIs(t, err, connect.ErrRegistry)
+		require.ErrorContains(t, err, "check registry.urls with its path")
+		preview, err := Preview(at(f.URL()), avroFormat())
+		require.NoError(t, err)
+		_, err = preview.Value.Append(nil, "orders", orderSchema, order(1, nil))
+		require.ErrorIs(t, err, connect.ErrRegistry)
+		require.ErrorIs(t, Ping(t.Context(), at(f.URL())), connect.ErrRegistry)
+	}
+	f.answer(nil)
+	_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+	_, _, err = f.RegisterSchema("orders-value", sr.Schema{Schema: declaredText})
+	require.NoError(t, err)
+	_, err = byLatest.Value.Append(nil, "orders", jsonColumn, connect.Text(`{"id":1,"total":1}`))
+	require.NoError(t, err)
+}
+
+// Another server of the registry may not have yet what one has just registered.
+func TestClient_WaitsForAServerThatIsBehind(t *testing.T) {
+	f := newFake(t)
+	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/schemas/ids/") {
+			return false
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"error_code":40403,"message":"Schema not found"}`))
+		return true
+	})
+	r, _ := opened(t, at(f.URL()), avroFormat())
+	_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.ErrorIs(t, err, connect.ErrRegistry)
+	require.ErrorContains(t, err, "it has no schema with id 1, which it answered just before")
+	f.answer(nil)
+	_, err = r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.NoError(t, err)
+}
+
+func TestClient_BoundsReferences(t *testing.T) {
+	f, n := newFake(t), 0
+	f.answer(func(w http.ResponseWriter, _ *http.Request) {
+		n++
+		_, _ = fmt.Fprintf(w, `{"subject":"s","version":1,"id":1,"schema":"\"string\"","references":[{"name":"n%d","subject":"s%d","version":1}]}`, n, n)
+	})
+	_, client := opened(t, at(f.URL()), avroFormat())
+	_, err := client.References([]sr.SchemaReference{{Name: "n", Subject: "s", Version: 1}})
+	requireRow(t, err, "its schema refers to more than 1000 others")
+}
+
+// Encryption is a rule of the version.
+func TestWriter_RefusesAVersionWithRules(t *testing.T) {
+	f, format := newFake(t), avroFormat()
+	format.ValueLatest = true
+	f.answer(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"subject":"orders-value","version":3,"id":1,"schema":"\"string\"","ruleSet":{"domainRules":[{"name":"e","kind":"TRANSFORM","type":"ENCRYPT"}]}}`))
+	})
+	r, _ := opened(t, at(f.URL()), format)
+	_, err := r.Value.Append(nil, "orders", connect.RequiredString, connect.Text("x"))
+	requireRow(t, err, "version 3 of subject orders-value has rules for its values, such as encryption")
+}
+
+func TestClient_NamesTheFileThatIsMissing(t *testing.T) {
+	cfg := at("https://" + parts.Nobody(t))
+	cfg.TLS.CAFile = filepath.Join(t.TempDir(), "none.pem")
+	err := Ping(t.Context(), cfg)
+	require.ErrorContains(t, err, "none.pem: no such file")
+	require.ErrorContains(t, err, "check that the file is there")
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	require.ErrorContains(t, Ping(t.Context(), at(server.URL)), "set registry.tls.ca_file")
+}
+
 // What the registry decides about a schema is about the row; a login or a registry that is read
 // only is not.
 func TestClient_DistinguishesTheRowFromTheRegistry(t *testing.T) {
@@ -452,6 +580,20 @@ func TestWriter_WritesJSONWithItsSchema(t *testing.T) {
 	null, err = r.Value.Append(nil, "orders", nil, nil)
 	require.NoError(t, err)
 	require.Nil(t, null)
+
+	file := filepath.Join(t.TempDir(), "order.json")
+	format.ValueSchemaFile = file
+	for text, want := range map[string]string{`{"type":["object","null"]}`: "", `{"type":"object"}`: "is of type null"} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		r, _ = opened(t, at(f.URL()), format)
+		null, err = r.Value.Append(nil, "orders", jsonColumn, nil)
+		if want != "" {
+			requireRow(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, "null", string(null[5:]), "a null, if the declared schema takes it")
+	}
 }
 
 func TestWriter_WritesProtobufWithTheMessagesPlace(t *testing.T) {
@@ -504,8 +646,8 @@ func TestPreview_RegistersNothingAndFindsWhatDoesNotFit(t *testing.T) {
 	})
 	other := record("shop.Order", &connect.Field{Name: "other", Schema: connect.RequiredString})
 	_, err = r.Value.Append(nil, "orders", other, &connect.Structure{Schema: other, Values: []any{connect.Text("x")}})
-	requireRow(t, err, "does not fit the versions of subject orders-value: the schema is not compatible "+
-		"with the latest version: reader field note missing")
+	requireRow(t, err, "does not fit the versions of subject orders-value: the schema is not compatible: "+
+		"reader field note missing")
 }
 
 func TestWriter_PassesOnWhatIsFramedAlready(t *testing.T) {
@@ -530,6 +672,13 @@ func TestWriter_PassesOnWhatIsFramedAlready(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, f.requests.Load(), "the id is known")
 
+	byRecord := format
+	byRecord.ValueStrategy = "record"
+	of, _ := opened(t, at(f.URL()), byRecord)
+	_, err = of.Value.Append(nil, "orders", bytesSchema, framed(other))
+	require.NoError(t, err, "the record is not known")
+	_, err = of.Value.Append(nil, "orders", bytesSchema, framed(9999))
+	requireRow(t, err, "its schema id 9999 is not in the registry")
 	for text, v := range map[string]any{
 		"is none of subject orders-value": framed(other),
 		"id 9999 is none of":              framed(9999),

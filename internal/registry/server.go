@@ -6,9 +6,9 @@ import (
 	"github.com/twmb/franz-go/pkg/sr"
 )
 
-// server is a schema registry. Its methods block for registry.timeout at most, and not at all for
-// what it has answered before. Errors are connect.ErrRegistry or its siblings, or
-// *connect.ValueError for a schema that the registry refuses.
+// server is a schema registry. Its methods block for registry.timeout for each request and URL,
+// and not at all for what it has answered before. Errors are connect.ErrRegistry or its siblings,
+// or *connect.ValueError for a schema that the registry refuses.
 type server interface {
 	// header is what stands before each value of a schema, which is registered under a subject if
 	// usage says so.

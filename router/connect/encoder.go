@@ -28,8 +28,9 @@ type Registered interface {
 var (
 	ErrRegistry      = errors.New("schema registry unavailable")
 	ErrRegistryLogin = errors.New("schema registry refuses the login")
-	// ErrRegistryHalt is ErrRegistry where the configuration wants no wait.
-	ErrRegistryHalt = errors.New("schema registry unavailable, and a new schema may not wait")
+	// ErrRegistryHalt is that of a registry for which the relay does not wait: the configuration says
+	// so, or what it answers is wrong.
+	ErrRegistryHalt = errors.New("schema registry needs an operator")
 )
 
 // RegistryFormats are those that are written by a Registered.

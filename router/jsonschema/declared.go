@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -16,11 +18,32 @@ import (
 	"github.com/postrider/postrider/router/connect"
 )
 
-// Declared is a JSON Schema that was given, and not made of a Connect schema. It is immutable.
+// Declared is a JSON Schema that was given, and not made of a Connect schema. It may be used from
+// any goroutine.
 type Declared struct {
 	schema  *jsonschema.Schema
 	title   string
 	options Options
+
+	mu     sync.Mutex // held while a document is validated
+	budget *budget
+}
+
+// budget bounds how often a schema is applied to a part of a document: where branches of anyOf
+// refer to the schema around them, that is as often as there are ways through them.
+type budget struct{ left int }
+
+// Validate implements jsonschema.SchemaExt.
+func (b *budget) Validate(*jsonschema.ValidatorContext, any) {
+	if b.left--; b.left < 0 {
+		panic(tooManyWays{})
+	}
+}
+
+type tooManyWays struct{}
+
+func (tooManyWays) Error() string {
+	return "the branches of the schema leave too many ways to validate it"
 }
 
 // base is the address of a schema without $id, to which the names of its references are relative.
@@ -48,6 +71,12 @@ func Parse(text string, references map[string]string, o Options) (*Declared, err
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft7)
 	c.UseLoader(jsonschema.SchemeURLLoader{}) // which loads nothing
+	d := &Declared{title: title, options: o, budget: &budget{}}
+	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: base + "budget",
+		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) {
+			return d.budget, nil
+		}})
+	c.AssertVocabs()
 	for name, text := range references {
 		if err := addReference(c, root, name, text); err != nil {
 			return nil, fmt.Errorf("read reference %s of the JSON Schema: %w", name, err)
@@ -56,11 +85,38 @@ func Parse(text string, references map[string]string, o Options) (*Declared, err
 	if err := c.AddResource(root.String(), doc); err != nil {
 		return nil, fmt.Errorf("read the JSON Schema: %w", err)
 	}
-	schema, err := c.Compile(root.String())
-	if err != nil {
+	if d.schema, err = c.Compile(root.String()); err != nil {
 		return nil, fmt.Errorf("read the JSON Schema: %w", err)
 	}
-	return &Declared{schema, title, o}, nil
+	var unfit *jsonschema.ValidationError
+	if errors.As(d.validate(nil, 0), &unfit) && endless(unfit) {
+		return nil, errors.New("read the JSON Schema: its $ref refers to itself without end")
+	}
+	return d, nil
+}
+
+// validate returns a *jsonschema.ValidationError for a document, of so many bytes, that does not
+// fit.
+func (d *Declared) validate(doc any, length int) (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.budget.left = 1<<16 + 64*length
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case tooManyWays:
+			err = p
+		default:
+			panic(p)
+		}
+	}()
+	return d.schema.Validate(doc)
+}
+
+// endless reports whether a reference leads to itself.
+func endless(err *jsonschema.ValidationError) bool {
+	_, is := err.ErrorKind.(*kind.RefCycle)
+	return is || slices.ContainsFunc(err.Causes, endless)
 }
 
 func addReference(c *jsonschema.Compiler, root *url.URL, name, text string) error {
@@ -82,14 +138,14 @@ func (d *Declared) Record() string { return d.title }
 // connect.Unwritable's.
 func (d *Declared) AppendJSON(dst, doc []byte) ([]byte, error) {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
-	if err != nil {
-		return dst, connect.Unwritable("", "the document is no JSON")
+	if err != nil || !utf8.Valid(doc) {
+		return dst, connect.Unwritable("", "the document is no JSON in UTF-8")
 	}
 	if !countable(v) {
 		return dst, connect.Unwritable("have the application write such a number as a text",
 			"the document has a number with an exponent past %d", maxExponent)
 	}
-	if err := d.schema.Validate(v); err != nil {
+	if err := d.validate(v, len(doc)); err != nil {
 		return dst, connect.Unwritable("have the application write what the schema describes",
 			"%s", unfit(err))
 	}
@@ -135,7 +191,7 @@ func (d *Declared) Append(dst []byte, s *connect.Schema, v any) ([]byte, error) 
 func unfit(err error) string {
 	var e *jsonschema.ValidationError
 	if !errors.As(err, &e) {
-		return "the document does not fit the schema"
+		return err.Error()
 	}
 	for len(e.Causes) > 0 {
 		e = e.Causes[0]

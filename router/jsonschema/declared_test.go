@@ -30,7 +30,8 @@ func TestDeclared_PassesOnWhatFits(t *testing.T) {
 			`{"id": 1, "else": "secret"}`:        "the document has a member that the schema does not have: else",
 			`{"id": 1, "state": "secret"}`:       "member state does not fit enum of the schema",
 			`{"id": 1, "note": "secret-7"}`:      "member note does not fit pattern of the schema",
-			`{"id":`:                             "the document is no JSON",
+			`{"id":`:                             "the document is no JSON in UTF-8",
+			"{\"id\":1,\"note\":\"\xff\"}":       "the document is no JSON in UTF-8",
 		} {
 			_, err := d.AppendJSON(nil, []byte(doc))
 			var row *connect.ValueError
@@ -69,12 +70,30 @@ func TestDeclared_RefusesNumbersThatTakeTheMemory(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Each level of the document doubles the ways through this schema.
+func TestDeclared_BoundsTheWaysThroughASchema(t *testing.T) {
+	const branch = `{"type":"object","required":["no"],"properties":{"a":{"$ref":"#"}}}`
+	d, err := Parse(`{"anyOf":[`+branch+`,`+branch+`,{"type":"null"}]}`, nil, Options{})
+	require.NoError(t, err)
+	_, err = d.AppendJSON(nil, []byte(strings.Repeat(`{"a":`, 40)+"1"+strings.Repeat("}", 40)))
+	var row *connect.ValueError
+	require.ErrorAs(t, err, &row)
+	require.ErrorContains(t, err, "too many ways")
+	_, err = d.AppendJSON(nil, []byte(`null`))
+	require.NoError(t, err, "the next one has its own bound")
+	list, err := Parse(`{"items":{"properties":{"a":{"type":"integer"}}}}`, nil, Options{})
+	require.NoError(t, err)
+	_, err = list.AppendJSON(nil, []byte("["+strings.Repeat(`{"a":1},`, 20_000)+`{"a":2}]`))
+	require.NoError(t, err)
+}
+
 // A schema comes from a file or from the registry: what it refers to is in its references alone.
 func TestParse_ReadsNothingFromElsewhere(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`: "read the JSON Schema", `{"type":"text"}`: "read the JSON Schema",
 		`{"$ref":"file:///etc/hostname"}`: "file:///etc/hostname", `{"$ref":"http://127.0.0.1:1/x.json"}`: "http://127.0.0.1:1/x.json",
 		`{"$ref":"else.json"}`: "else.json", `{"$id":"%zz"}`: "$id",
+		`{"$ref":"#"}`: "its $ref refers to itself without end", `{"anyOf":[{"$ref":"#"}]}`: "its $ref refers to itself without end",
 	} {
 		_, err := Parse(text, nil, Options{})
 		require.ErrorContains(t, err, want)

@@ -25,8 +25,8 @@ type Declared struct {
 	front   []byte          // which message of the file a value is
 }
 
-// path is the name that the compiler has for a schema's text.
-const path = "schema.proto"
+// path is the name that the compiler has for a schema's text. No import is of that name.
+const path = "<schema>"
 
 // Parse reads the text of a .proto file and takes a message of it: the first one where name is
 // empty, or one by its full name. References are the texts of other files by the names under which
@@ -58,6 +58,10 @@ func Parse(text string, references map[string]string, name string,
 	m, ok := file.FindDescriptorByName(protoreflect.FullName(name)).(protoreflect.MessageDescriptor)
 	if !ok {
 		return nil, fmt.Errorf("read the Protobuf schema: it has no message %s", name)
+	}
+	if m.Parent() != file && o.NamesMessage {
+		return nil, fmt.Errorf("read the Protobuf schema: message %s is inside of another one, which "+
+			"Apicurio's deserializers do not find", name)
 	}
 	return newDeclared(m, types, o), nil
 }

@@ -54,11 +54,13 @@ func TestDeclared_WritesDocumentsAsMessages(t *testing.T) {
 }
 
 func TestFront_NamesTheMessageForApicurio(t *testing.T) {
-	d, err := Parse(declaredText, references, "shop.Order.Line", Options{NamesMessage: true})
+	d, err := Parse(declaredText, references, "shop.Note", Options{NamesMessage: true})
 	require.NoError(t, err)
-	got, err := d.AppendJSON(nil, []byte(`{"n": 7}`))
+	got, err := d.AppendJSON(nil, []byte(`{"text": "a"}`))
 	require.NoError(t, err)
-	require.Equal(t, "\x06\x0a\x04Line\x08\x07", string(got))
+	require.Equal(t, "\x06\x0a\x04Note\x0a\x01a", string(got))
+	_, err = Parse(declaredText, references, "shop.Order.Line", Options{NamesMessage: true})
+	require.ErrorContains(t, err, "message shop.Order.Line is inside of another one")
 	s, err := New(connect.RequiredString, Options{NamesMessage: true})
 	require.NoError(t, err)
 	got, err = s.Append(nil, connect.Text("a"))
@@ -92,6 +94,14 @@ func TestDeclared_SaysWhatDoesNotFitWithoutTheValue(t *testing.T) {
 	require.NoError(t, err)
 	_, err = d.AppendJSON(nil, []byte(`{}`))
 	require.ErrorContains(t, err, "required field A.a not set")
+}
+
+func TestParse_ImportsWhatConfluentsClientsHave(t *testing.T) {
+	for _, file := range []string{"confluent/meta.proto", "confluent/type/decimal.proto", "confluent/type/variant.proto", "google/type/date.proto",
+		"google/type/postal_address.proto", "google/protobuf/any.proto", "schema.proto"} {
+		_, err := Parse(`syntax = "proto3"; import "`+file+`"; message A {}`, map[string]string{"schema.proto": `syntax = "proto3";`}, "", Options{})
+		require.NoError(t, err)
+	}
 }
 
 func TestParse_RefusesWhatIsNoSchema(t *testing.T) {

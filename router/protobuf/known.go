@@ -45,6 +45,12 @@ message Decimal {
   uint32 precision = 2;
   int32 scale = 3;
 }`,
+	"confluent/type/variant.proto": `syntax = "proto3";
+package confluent.type;
+message Variant {
+  bytes metadata = 1;
+  bytes value = 2;
+}`,
 }
 
 // known resolves the files that a schema imports without a reference: Confluent's clients have

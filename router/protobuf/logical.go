@@ -122,7 +122,7 @@ func julian(days int64) (year, month, day int64) {
 
 func timeOfDay(ms int64) ([]byte, error) {
 	if ms < 0 || ms > millisPerDay {
-		return nil, connect.Unwritable("", "%d ms is no time of day", ms)
+		return nil, connect.Unwritable("", "a number that is no time of day")
 	}
 	s := ms / 1000 % (24 * 60 * 60)
 	b := number(number(number(nil, 1, s/3600), 2, s/60%60), 3, s%60)
@@ -139,7 +139,7 @@ func timestamp(ms int64) ([]byte, error) {
 	t := time.UnixMilli(ms)
 	if t.Before(firstTimestamp) || !t.Before(endTimestamp) {
 		return nil, connect.Unwritable("have the application write a time of the years 1 to 9999",
-			"%d ms from 1970 is no google.protobuf.Timestamp", ms)
+			"a time that is no google.protobuf.Timestamp")
 	}
 	return number(number(nil, 1, t.Unix()), 2, int64(t.Nanosecond())), nil
 }

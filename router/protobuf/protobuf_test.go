@@ -260,7 +260,7 @@ func TestNew_RefusesWhatProtobufCannotBe(t *testing.T) {
 		require.ErrorContains(t, err, hint)
 	}
 	for text, v := range map[string]any{
-		"another type": structure(scalarsOf, int64(1), nil, nil, nil, nil, nil, nil), "member i: 2147483648 is out": structure(scalarsOf, nil, nil, int64(1<<31), nil, nil, nil, nil),
+		"another type": structure(scalarsOf, int64(1), nil, nil, nil, nil, nil, nil), "member i: a number out of the range": structure(scalarsOf, nil, nil, int64(1<<31), nil, nil, nil, nil),
 		"than the schema's, struct": structure(item, nil, nil)} {
 		s, err := New(scalarsOf, Options{})
 		require.NoError(t, err)
@@ -274,7 +274,7 @@ func TestNew_RefusesWhatProtobufCannotBe(t *testing.T) {
 	s, err = New(logicals, Options{})
 	require.NoError(t, err)
 	for text, v := range map[string]*connect.Structure{
-		"is no google.protobuf.Timestamp": structure(logicals, nil, nil, connect.Date{Millis: 1 << 62}), "no time of day": structure(logicals, nil, connect.Date{Millis: -1}, nil),
+		"a time that is no google.protobuf.Timestamp": structure(logicals, nil, nil, connect.Date{Millis: 1 << 62}), "a number that is no time of day": structure(logicals, nil, connect.Date{Millis: -1}, nil),
 		"with a time of day": structure(logicals, connect.Date{Millis: 1}, nil, nil)} {
 		_, err = s.Append(nil, v)
 		require.ErrorContains(t, err, text)
@@ -291,12 +291,35 @@ func TestNew_GivesEqualStructsOneMessage(t *testing.T) {
 func TestEqual_ComparesMessages(t *testing.T) {
 	s, err := New(order, Options{})
 	require.NoError(t, err)
-	require.True(t, Equal(s.Text(), s.Text()))
-	require.True(t, Equal(s.Text(), strings.NewReplacer("repeated Line items", "repeated .shop.v1.Order.Line items", "// x", "").Replace(s.Text())))
-	const moved = `syntax = "proto3"; import "b.proto"; import "a.proto"; message M { string b = 2; /* note */ string a = 1 [deprecated = true]; }`
-	require.True(t, Equal(moved, `syntax = "proto3"; import "a.proto"; import "b.proto"; message M { string a = 1; string b = 2; }`))
+	files := map[string]string{"a.proto": `syntax = "proto3"; package a; message T { int32 x = 1; }`, "b.proto": `syntax = "proto3"; package b; message T { string x = 1; }`}
+	equal := func(a, b string) {
+		t.Helper()
+		require.True(t, Equal(a, b, files))
+		require.True(t, Equal(b, a, files))
+	}
+	equal(s.Text(), s.Text())
+	equal(s.Text(), strings.NewReplacer("repeated Line items", "repeated .shop.v1.Order.Line items", "// x", "").Replace(s.Text()))
+	const top = `syntax = "proto3"; `
+	for a, b := range map[string]string{
+		`import "b.proto"; import "a.proto"; message M { string b = 2; /* note */ string a = 1 [deprecated = true]; }`: `import "a.proto"; import "b.proto"; message M { string a = 1; string b = 2; }`,
+		`import public "b.proto"; import "a.proto"; message M {}`:                                                      `import "a.proto"; import public "b.proto"; message M {}`,
+		`enum E { Z = 0; B = 2; A = 1; N = -1; }`:                                                                      `enum E { Z = 0; A = 1; B = 2; N = -1; }`,
+		`message M { reserved 5, 3 to 4; reserved "x"; }`:                                                              `message M { reserved "x"; reserved 3, 4; reserved 5; }`,
+		`message M { oneof b { int32 x = 1; } oneof a { int32 y = 2; int32 z = 3; } }`:                                 `message M { oneof a { int32 y = 2; int32 z = 3; } oneof b { int32 x = 1; } }`,
+		`import "a.proto"; message M { a.T t = 1; map<string, a.T> m = 2; }`:                                           `import "a.proto"; message M { .a.T t = 1; map<string, .a.T> m = 2; }`,
+	} {
+		equal(top+a, top+b)
+	}
 	for _, other := range []string{strings.Replace(s.Text(), "int64 id", "int32 id", 1), strings.Replace(s.Text(), "string x = 1", "string x = 2", 1),
 		strings.Replace(s.Text(), "repeated Line", "Line", 1), strings.Replace(s.Text(), "package shop", "package shops", 1), "message {", ""} {
-		require.False(t, Equal(s.Text(), other))
+		require.False(t, Equal(s.Text(), other, nil))
+	}
+	for a, b := range map[string]string{
+		`import "a.proto"; import "b.proto"; message M { a.T t = 1; }`:                  `import "a.proto"; import "b.proto"; message M { b.T t = 1; }`,
+		`message T { int32 x = 1; } message M { message T { string x = 1; } T t = 1; }`: `message T { int32 x = 1; } message M { message T { string x = 1; } .T t = 1; }`,
+		`message A {} message B {}`:                                       `message B {} message A {}`,
+		`message M { oneof a { int32 x = 1; } oneof b { int32 y = 2; } }`: `message M { oneof a { int32 y = 2; } oneof b { int32 x = 1; } }`,
+	} {
+		require.False(t, Equal(top+a, top+b, files), a)
 	}
 }

@@ -181,7 +181,7 @@ func scalarValue(dst []byte, s *connect.Schema, v any) (_ []byte, zero bool, err
 			return dst, false, connect.Mismatch(s)
 		}
 		if v < low || v > high {
-			return dst, false, connect.Unwritable("", "%d is out of the range of %s", v, s.Kind)
+			return dst, false, connect.Unwritable("", "a number out of the range of %s", s.Kind)
 		}
 		return protowire.AppendVarint(dst, uint64(v)), v == 0, nil //nolint:gosec // two's complement
 	case float32:

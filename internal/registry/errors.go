@@ -1,0 +1,132 @@
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/sr"
+
+	"github.com/postrider/postrider/internal/credentials"
+	"github.com/postrider/postrider/router/connect"
+)
+
+// advised is an error with what to do about it.
+type advised struct {
+	class error
+	text  string
+	fix   string
+}
+
+func (e *advised) Error() string { return e.class.Error() + ": " + e.text + "; " + e.fix }
+
+func (e *advised) Unwrap() error { return e.class }
+
+// Advice is what the user needs besides the text. The consequence for the WAL is not known here.
+func (e *advised) Advice() (wal, fix string) { return "", e.fix }
+
+// Codes of Confluent's API. Those of the first two begin with the status, and two digits follow.
+const (
+	codesNotFound = 404
+	codesInvalid  = 422
+	readOnly      = 42205 // the registry takes no new schemas for now
+)
+
+// notFound reports whether the registry answers that it has no such subject, version or schema.
+func notFound(err error) bool {
+	var answer *sr.ResponseError
+	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound &&
+		answer.ErrorCode/100 == codesNotFound
+}
+
+// errOtherSchema is the error of a registry that has changed its mind.
+func errOtherSchema(id, subject, has, ours string) error {
+	return &advised{connect.ErrRegistryHalt, fmt.Sprintf("it answers another schema under id %s of "+
+		"subject %s: %s, where the row has %s", id, subject, excerpt(has), excerpt(ours)),
+		"restart the relay when the registry is as it was, or delete the wrong subject"}
+}
+
+// failure classifies an error of a request. An answer with a code of the registry's own about the
+// schema concerns the row; anything else concerns the registry, or what stands before it.
+func (c *Client) failure(subject string, u Usage, err error) error {
+	away := c.cfg.away()
+	var answer *sr.ResponseError
+	if !errors.As(err, &answer) {
+		return unanswered(away, err)
+	}
+	text := fmt.Sprintf("%s (%d)", oneLine(excerpt(answer.Error())), answer.StatusCode)
+	switch {
+	case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden:
+		fix := "check registry.username and password, or registry.oauth"
+		if subject != "" {
+			fix += ", and that it may read and write subject " + subject
+		}
+		return &advised{connect.ErrRegistryLogin, text, fix}
+	case subject == "":
+	case notFound(err) && !u.Register:
+		return connect.Unwritable("register the schema under subject "+subject+", or let the relay do "+
+			"so ([format]: auto.register.schemas = true, use.latest.version = false)",
+			"the registry does not have its schema under subject %s: %s", subject, text)
+	case answer.StatusCode == http.StatusConflict:
+		return connect.Unwritable("have the application write what consumers of the versions so far "+
+			"can read, or change the compatibility of subject "+subject, "its schema does not fit the "+
+			"versions of subject %s: %s", subject, text)
+	case answer.ErrorCode/100 == codesInvalid && answer.ErrorCode != readOnly:
+		return connect.Unwritable("have the application write something that the registry takes",
+			"the registry refuses its schema for subject %s: %s", subject, text)
+	}
+	return &advised{away, text, "check registry.urls with its path, and the registry's own log"}
+}
+
+// unanswered is the error of a request without an answer of the registry.
+func unanswered(away, err error) error {
+	var login *credentials.Error
+	var file *fs.PathError
+	var untrusted *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	text := oneLine(reason(err))
+	switch {
+	case errors.As(err, &login):
+		if errors.Is(err, credentials.ErrRefused) {
+			away = connect.ErrRegistryLogin
+		}
+		return &advised{away, login.Text, login.Hint}
+	case errors.As(err, &file):
+		return &advised{away, text, "check that the file is there, and that the relay may read it"}
+	case errors.As(err, &untrusted), errors.As(err, &authority):
+		return &advised{away, text, "set registry.tls.ca_file to the authority that signed the " +
+			"registry's certificate, or registry.tls.server_name to a name in it"}
+	}
+	return &advised{away, text, "check registry.urls, and that the registry is up"}
+}
+
+// reason leaves out what names the request alone.
+func reason(err error) string {
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err.Error()
+	}
+	return innermost(err).Error()
+}
+
+func innermost(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		return innermost(inner)
+	}
+	return err
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func excerpt(text string) string {
+	const most = 300
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
