@@ -67,13 +67,14 @@ func (c Config) validateRegistry() error {
 		return fmt.Errorf("registry.urls: is empty, and format.key = %q with format.value = %q needs "+
 			"a schema registry", c.Format.Key, c.Format.Value)
 	}
+	var unfit error
 	f := c.Format
 	if c.Registry.Framing == registry.Glue && (f.Key == "protobuf" || f.Value == "protobuf" ||
 		len(f.KeySchemaReferences)+len(f.ValueSchemaReferences) > 0) {
-		return fmt.Errorf("registry.framing: %q takes formats avro, json_schema and framed, without "+
+		unfit = fmt.Errorf("registry.framing: %q takes formats avro, json_schema and framed, without "+
 			"references", registry.Glue)
 	}
-	return c.Registry.Validate()
+	return errors.Join(unfit, c.Registry.Validate())
 }
 
 // needsKafka refuses a sink without topics; what ends with need or needs.
