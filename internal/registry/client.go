@@ -129,12 +129,12 @@ func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 	}
 	ctx, cancel := c.context(2) //nolint:mnd // and verify's
 	defer cancel()
-	id, err := c.request(ctx, subject, s, u)
+	id, new, err := c.request(ctx, subject, s, u)
 	switch {
 	case err != nil:
 		return 0, c.failure(subject, u, err)
-	case u.Preview && u.Register && id == 0:
-		return 0, nil // of what would be registered
+	case new:
+		return 0, nil
 	case !c.possible(id):
 		return 0, c.failure(subject, u, fmt.Errorf("it answers the id %d, which no schema has", id))
 	}
@@ -147,20 +147,23 @@ func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 	return id, nil
 }
 
-func (c *Client) request(ctx context.Context, subject string, s sr.Schema, u Usage) (int, error) {
+// request registers a schema, or finds it. In a preview, new is one that would be registered.
+func (c *Client) request(ctx context.Context, subject string, s sr.Schema, u Usage) (id int,
+	new bool, err error) {
 	var params []sr.Param
 	if u.Normalize {
 		params = append(params, sr.Normalize)
 	}
 	asked := sr.WithParams(ctx, params...)
 	if u.Register && !u.Preview {
-		return c.api.RegisterSchema(asked, subject, s, -1, -1)
+		id, err = c.api.RegisterSchema(asked, subject, s, -1, -1)
+		return id, false, err
 	}
 	found, err := c.api.LookupSchema(asked, subject, s)
 	if u.Register && notFound(err) {
-		return 0, c.compatible(sr.WithParams(ctx, append(params, sr.Verbose)...), subject, s)
+		return 0, true, c.compatible(sr.WithParams(ctx, append(params, sr.Verbose)...), subject, s)
 	}
-	return found.ID, err
+	return found.ID, false, err
 }
 
 // possible reports whether the framing has room for an id.
@@ -170,8 +173,13 @@ func (c *Client) possible(id int) bool {
 
 // compatible returns an error like that of the registration of a schema that does not fit.
 func (c *Client) compatible(ctx context.Context, subject string, s sr.Schema) error {
-	const all = -2 // versions: which of them count, the registry knows
+	const all, latest = -2, -1 // of all versions, the registry knows which ones count
 	result, err := c.api.CheckCompatibility(ctx, subject, all, s)
+	var answer *sr.ResponseError
+	if errors.As(err, &answer) && !notFound(err) && (answer.StatusCode == http.StatusNotFound ||
+		answer.StatusCode == http.StatusMethodNotAllowed) { // Redpanda and Karapace have only this one
+		result, err = c.api.CheckCompatibility(ctx, subject, latest, s)
+	}
 	switch {
 	case notFound(err): // it would be the first version
 		return nil
@@ -189,8 +197,14 @@ func (c *Client) verify(ctx context.Context, subject string, s sr.Schema, id int
 	if notFound(err) { // another server of the registry is behind
 		err = fmt.Errorf("it has no schema with id %d, which it answered just before", id)
 	}
+	if err == nil && has.Schema == "" {
+		err = errors.New("it answers something else than a schema")
+	}
 	if err != nil {
 		return c.failure(subject, Usage{}, err)
+	}
+	if executed(has.SchemaRuleSet) {
+		return errRules(subject)
 	}
 	texts, err := c.References(s.References)
 	if err != nil {
@@ -223,16 +237,20 @@ func (c *Client) latest(subject string) (*latest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rules := has.SchemaRuleSet; rules != nil && len(rules.DomainRules) > 0 {
-		return nil, connect.Unwritable("have the application write values with Confluent's serializer, "+
-			"and set format.value = \"framed\"", "version %d of subject %s has rules for its values, "+
-			"such as encryption, which postrider does not execute", has.Version, subject)
+	if executed(has.SchemaRuleSet) {
+		return nil, errRules(subject)
 	}
 	known = &latest{has.Schema, appendHeader(nil, c.cfg.Framing, has.ID), has.Version}
 	c.mu.Lock()
 	keep(c.newest, subject, known)
 	c.mu.Unlock()
 	return known, nil
+}
+
+// executed reports whether serializers execute rules on values, such as encryption.
+func executed(rules *sr.SchemaRuleSet) bool {
+	return rules != nil && slices.ContainsFunc(rules.DomainRules,
+		func(r sr.SchemaRule) bool { return !r.Disabled && r.Mode != sr.SchemaRuleModeRead })
 }
 
 // fetch is a version of a subject from the registry.
@@ -284,12 +302,12 @@ func (c *Client) References(of []sr.SchemaReference) (map[string]string, error) 
 			continue
 		}
 		if len(texts) == maxReferences {
-			return nil, connect.Unwritable("give the schema fewer references", "its schema refers to "+
-				"more than %d others", maxReferences)
+			return nil, &advised{connect.ErrRegistryHalt, fmt.Sprintf("the schema refers to more than %d "+
+				"others", maxReferences), "give it fewer references"}
 		}
 		has, err := c.version(ctx, r.Subject, r.Version)
 		if err != nil {
-			return nil, err
+			return nil, asConfiguration(err)
 		}
 		texts[r.Name] = has.Schema.Schema
 		pending = append(pending, has.References...)
@@ -309,19 +327,19 @@ func (c *Client) Belongs(id int, subject string) (bool, error) {
 	// A schema may have been registered under a further subject meanwhile.
 	ctx, cancel := c.context(1)
 	defer cancel()
-	names, err := c.api.SubjectsByID(ctx, id)
+	versions, err := c.api.SchemaVersionsByID(ctx, id) // Karapace has no request for subjects
 	switch {
 	case notFound(err):
 		return false, nil
-	case err == nil && names == nil:
-		err = errors.New("it answers something else than subjects")
+	case err == nil && versions == nil:
+		err = errors.New("it answers something else than versions")
 		fallthrough
 	case err != nil:
 		return false, c.failure(subject, Usage{}, err)
 	}
 	of := map[string]bool{}
-	for _, name := range names {
-		of[name] = true
+	for _, v := range versions {
+		of[v.Subject] = true
 	}
 	if len(of) > 0 {
 		c.mu.Lock()
@@ -336,6 +354,9 @@ func (c *Client) checkFramed(b []byte, subject string) error {
 	id, found := readHeader(b, c.cfg.Framing)
 	if !found {
 		return errNotFramed()
+	}
+	if !c.possible(id) {
+		return errOtherSubject(strconv.Itoa(id), subject)
 	}
 	ours, err := c.Belongs(id, subject)
 	if err == nil && !ours {

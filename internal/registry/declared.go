@@ -85,8 +85,8 @@ func (w *Writer) fromFile(topic string, s *connect.Schema) (*prepared, error) {
 		}
 		d, err := w.parse(w.file.schema.Schema, texts)
 		if err != nil {
-			return nil, connect.Unwritable("correct the file, or its references",
-				"format.%s.schema.file: %s: %w", w.side, w.schemaFile, err)
+			return nil, &advised{connect.ErrRegistryHalt, fmt.Sprintf("format.%s.schema.file: %s: %v",
+				w.side, w.schemaFile, err), "correct the file, or its references"}
 		}
 		w.file.declared = d
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"github.com/twmb/franz-go/pkg/sr"
 
@@ -30,10 +31,11 @@ func (e *advised) Unwrap() error { return e.class }
 // Advice is what the user needs besides the text. The consequence for the WAL is not known here.
 func (e *advised) Advice() (wal, fix string) { return "", e.fix }
 
-// Codes of Confluent's API. Those of the first two begin with the status, and two digits follow.
+// Codes of Confluent's API. Those of what is not found begin with the status, and two digits
+// follow.
 const (
 	codesNotFound = 404
-	codesInvalid  = 422
+	invalidLevel  = 42203 // of the subject's compatibility
 	readOnly      = 42205 // the registry takes no new schemas for now
 )
 
@@ -42,6 +44,23 @@ func notFound(err error) bool {
 	var answer *sr.ResponseError
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound &&
 		answer.ErrorCode/100 == codesNotFound
+}
+
+// errRules is the error of a schema with rules that a serializer would execute.
+func errRules(subject string) error {
+	return &advised{connect.ErrRegistryHalt, "the schema of subject " + subject + " has rules for " +
+		"its values, such as encryption, which postrider does not execute", "have the application " +
+		"write values with Confluent's serializer, and set format \"framed\""}
+}
+
+// asConfiguration makes an error of the schema one that no policy for rows passes over: the
+// configuration is at fault, and every row has it.
+func asConfiguration(err error) error {
+	var row *connect.ValueError
+	if !errors.As(err, &row) {
+		return err
+	}
+	return &advised{connect.ErrRegistryHalt, row.Error(), row.Hint}
 }
 
 // errOtherSchema is the error of a registry that has changed its mind.
@@ -76,7 +95,8 @@ func (c *Client) failure(subject string, u Usage, err error) error {
 		return connect.Unwritable("have the application write what consumers of the versions so far "+
 			"can read, or change the compatibility of subject "+subject, "its schema does not fit the "+
 			"versions of subject %s: %s", subject, text)
-	case answer.ErrorCode/100 == codesInvalid && answer.ErrorCode != readOnly:
+	case answer.StatusCode == http.StatusUnprocessableEntity && answer.ErrorCode != 0 &&
+		answer.ErrorCode != readOnly && answer.ErrorCode != invalidLevel:
 		return connect.Unwritable("have the application write something that the registry takes",
 			"the registry refuses its schema for subject %s: %s", subject, text)
 	}
@@ -89,7 +109,7 @@ func unanswered(away, err error) error {
 	var file *fs.PathError
 	var untrusted *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
-	text := oneLine(reason(err))
+	text := oneLine(excerpt(reason(err)))
 	switch {
 	case errors.As(err, &login):
 		if errors.Is(err, credentials.ErrRefused) {
@@ -97,7 +117,8 @@ func unanswered(away, err error) error {
 		}
 		return &advised{away, login.Text, login.Hint}
 	case errors.As(err, &file):
-		return &advised{away, text, "check that the file is there, and that the relay may read it"}
+		return &advised{away, oneLine(file.Error()), "check that the file is there, and that the " +
+			"relay may read it"}
 	case errors.As(err, &untrusted), errors.As(err, &authority):
 		return &advised{away, text, "set registry.tls.ca_file to the authority that signed the " +
 			"registry's certificate, or registry.tls.server_name to a name in it"}
@@ -123,10 +144,17 @@ func innermost(err error) error {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
+// excerpt cuts what comes from a registry, or from what stands before it.
 func excerpt(text string) string {
 	const most = 300
+	cut := ""
 	if len(text) > most {
-		return text[:most] + "…"
+		text, cut = text[:most], "…"
 	}
-	return text
+	return strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) && !unicode.IsSpace(c) {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(text, "")) + cut
 }

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hamba/avro/v2"
 	"github.com/stretchr/testify/require"
@@ -295,6 +296,14 @@ func TestClient_DoesNotBelieveWhatIsNoAnswer(t *testing.T) {
 			_, err = passing.Value.Append(nil, "orders", &connect.Schema{Kind: connect.KindBytes}, connect.Buffer{0, 0, 0, 0, 1, 2})
 			require.ErrorIs(t, err, connect.ErrRegistry, text)
 		}
+		preview, err := Preview(at(f.URL()), avroFormat())
+		require.NoError(t, err)
+		_, err = preview.Value.Append(nil, "orders", orderSchema, order(1, nil))
+		require.ErrorIs(t, err, connect.ErrRegistry, text)
+		before := f.requests.Load()
+		_, err = passing.Value.Append(nil, "orders", &connect.Schema{Kind: connect.KindBytes}, connect.Buffer{0, 0xff, 0, 0, 1, 2})
+		requireRow(t, err, "its schema id 4278190081 is none of")
+		require.Equal(t, before, f.requests.Load(), "no registry has such an id")
 	}
 	for _, code := range []int{404, 0} { // a proxy, or a path that is not the registry's
 		f.refuse(http.StatusNotFound, code, "HTTP 404 Not Found")
@@ -344,7 +353,8 @@ func TestClient_BoundsReferences(t *testing.T) {
 	})
 	_, client := opened(t, at(f.URL()), avroFormat())
 	_, err := client.References([]sr.SchemaReference{{Name: "n", Subject: "s", Version: 1}})
-	requireRow(t, err, "its schema refers to more than 1000 others")
+	require.ErrorIs(t, err, connect.ErrRegistryHalt)
+	require.ErrorContains(t, err, "the schema refers to more than 1000 others")
 }
 
 // Encryption is a rule of the version.
@@ -356,7 +366,46 @@ func TestWriter_RefusesAVersionWithRules(t *testing.T) {
 	})
 	r, _ := opened(t, at(f.URL()), format)
 	_, err := r.Value.Append(nil, "orders", connect.RequiredString, connect.Text("x"))
-	requireRow(t, err, "version 3 of subject orders-value has rules for its values, such as encryption")
+	require.ErrorIs(t, err, connect.ErrRegistryHalt)
+	require.ErrorContains(t, err, "the schema of subject orders-value has rules for its values, such as encryption")
+
+	// A registry adds the rules of a subject to what is registered.
+	rules := `{"name":"e","kind":"TRANSFORM","type":"ENCRYPT","mode":"WRITEREAD"}`
+	f.ClearInterceptors()
+	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/schemas/ids/") {
+			return false
+		}
+		_, _ = fmt.Fprintf(w, `{"schema":"\"string\"","ruleSet":{"domainRules":[%s]}}`, rules)
+		return true
+	})
+	r, _ = opened(t, at(f.URL()), avroFormat())
+	_, err = r.Value.Append(nil, "orders", connect.RequiredString, connect.Text("x"))
+	require.ErrorContains(t, err, "has rules for its values")
+	rules = `{"type":"ENCRYPT","mode":"READ"},{"type":"ENCRYPT","mode":"WRITE","disabled":true}`
+	_, err = r.Value.Append(nil, "orders", connect.RequiredString, connect.Text("x"))
+	require.NoError(t, err, "no serializer executes these")
+}
+
+// Redpanda and Karapace compare with one version alone, and answer as their routers do for what they do not have.
+func TestPreview_AsksRegistriesThatCompareWithOneVersion(t *testing.T) {
+	f := newFake(t)
+	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		switch r.URL.Path {
+		case "/compatibility/subjects/orders-value/versions":
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"error_code":404,"message":"HTTP 404 Not Found"}`))
+		case "/compatibility/subjects/orders-value/versions/latest":
+			_, _ = w.Write([]byte(`{"is_compatible":false,"messages":["no"]}`))
+		default:
+			return false
+		}
+		return true
+	})
+	r, err := Preview(at(f.URL()), avroFormat())
+	require.NoError(t, err)
+	_, err = r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	requireRow(t, err, "the schema is not compatible: no")
 }
 
 func TestClient_NamesTheFileThatIsMissing(t *testing.T) {
@@ -365,6 +414,9 @@ func TestClient_NamesTheFileThatIsMissing(t *testing.T) {
 	err := Ping(t.Context(), cfg)
 	require.ErrorContains(t, err, "none.pem: no such file")
 	require.ErrorContains(t, err, "check that the file is there")
+	cfg = at("http://" + parts.Nobody(t))
+	cfg.Username, cfg.Password = "postrider", secret.File(filepath.Join(t.TempDir(), "password"))
+	require.ErrorContains(t, Ping(t.Context(), cfg), "password: no such file")
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -386,6 +438,12 @@ func TestClient_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 		"is incompatible (409)")
 	f.refuse(422, 42201, "Invalid schema")
 	requireRow(t, append1(), "the registry refuses its schema for subject orders-value")
+	f.refuse(422, 422, "a code that is Karapace's")
+	requireRow(t, append1(), "the registry refuses its schema")
+	f.refuse(422, 42203, "Invalid compatibility level")
+	require.ErrorIs(t, append1(), connect.ErrRegistry)
+	f.refuse(409, 409, strings.Repeat("é", 400)+"\x00\xff")
+	require.True(t, utf8.ValidString(append1().Error()))
 	f.refuse(422, 42205, "Subject orders-value is in read-only mode")
 	require.ErrorIs(t, append1(), connect.ErrRegistry)
 	f.refuse(401, 40101, "Unauthorized")
@@ -556,7 +614,8 @@ func TestWriter_WritesBySchemasWithReferences(t *testing.T) {
 				wrong.ValueSchemaReferences = []string{reference}
 				r, _ = opened(t, at(f.URL()), wrong)
 				_, err = r.Value.Append(nil, "orders", jsonColumn, doc)
-				requireRow(t, err, text)
+				require.ErrorIs(t, err, connect.ErrRegistryHalt, "every row has it")
+				require.ErrorContains(t, err, text)
 			}
 		})
 	}

@@ -25,12 +25,14 @@ type Declared struct {
 	title   string
 	options Options
 
-	mu     sync.Mutex // held while a document is validated
-	budget *budget
+	mu      sync.Mutex // held while a document is validated
+	budget  *budget
+	schemas int // in the text and in its references
 }
 
 // budget bounds how often a schema is applied to a part of a document: where branches of anyOf
-// refer to the schema around them, that is as often as there are ways through them.
+// refer to the schema around them, that is as often as there are ways through them. Those that
+// fail where only that counts, as in not and if, it does not see.
 type budget struct{ left int }
 
 // Validate implements jsonschema.SchemaExt.
@@ -74,6 +76,7 @@ func Parse(text string, references map[string]string, o Options) (*Declared, err
 	d := &Declared{title: title, options: o, budget: &budget{}}
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: base + "budget",
 		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) {
+			d.schemas++
 			return d.budget, nil
 		}})
 	c.AssertVocabs()
@@ -89,18 +92,19 @@ func Parse(text string, references map[string]string, o Options) (*Declared, err
 		return nil, fmt.Errorf("read the JSON Schema: %w", err)
 	}
 	var unfit *jsonschema.ValidationError
-	if errors.As(d.validate(nil, 0), &unfit) && endless(unfit) {
+	if errors.As(d.validate(nil, 1), &unfit) && endless(unfit) {
 		return nil, errors.New("read the JSON Schema: its $ref refers to itself without end")
 	}
 	return d, nil
 }
 
-// validate returns a *jsonschema.ValidationError for a document, of so many bytes, that does not
+// validate returns a *jsonschema.ValidationError for a document, of so many values, that does not
 // fit.
-func (d *Declared) validate(doc any, length int) (err error) {
+func (d *Declared) validate(doc any, values int) (err error) {
+	const each, most = 4096, 20_000_000 // a second or two
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.budget.left = 1<<16 + 64*length
+	d.budget.left = max(2*values*d.schemas, min(values*each, most))
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -141,38 +145,59 @@ func (d *Declared) AppendJSON(dst, doc []byte) ([]byte, error) {
 	if err != nil || !utf8.Valid(doc) {
 		return dst, connect.Unwritable("", "the document is no JSON in UTF-8")
 	}
-	if !countable(v) {
-		return dst, connect.Unwritable("have the application write such a number as a text",
-			"the document has a number with an exponent past %d", maxExponent)
+	values, err := measure(v, 1)
+	if err != nil {
+		return dst, err
 	}
-	if err := d.validate(v, len(doc)); err != nil {
+	if err := d.validate(v, values); err != nil {
 		return dst, connect.Unwritable("have the application write what the schema describes",
 			"%s", unfit(err))
 	}
 	return append(dst, doc...), nil
 }
 
-// maxExponent bounds the exponents of numbers. The validator makes fractions of numbers: that of
-// 1e999999 has 400 KB, and that of 1e1000001 is nil, on which it panics.
-const maxExponent = 1000
+// What a document may have. The validator makes fractions of numbers: that of 1e999999 has 400 KB,
+// that of 1e1000001 is nil, on which it panics, and one of many digits takes time that grows with
+// their square. It keeps the place of each error, which is as long as the document is deep.
+const (
+	maxExponent = 1000
+	maxDigits   = 1000
+	maxDepth    = 200
+)
 
-// countable reports whether all numbers in a document have exponents that are bounded.
-func countable(v any) bool {
+// measure counts the values of a document that is inside of so many others.
+func measure(v any, depth int) (values int, err error) {
+	if depth > maxDepth {
+		return 0, connect.Unwritable("have the application write it flatter",
+			"the document has more than %d levels", maxDepth)
+	}
+	values = 1
+	add := func(inner any) {
+		if err == nil {
+			var more int
+			more, err = measure(inner, depth+1)
+			values += more
+		}
+	}
 	switch v := v.(type) {
 	case json.Number:
 		_, exponent, found := strings.Cut(strings.ToLower(string(v)), "e")
-		n, err := strconv.Atoi(exponent)
-		return !found || err == nil && -maxExponent <= n && n <= maxExponent
+		n, parsed := strconv.Atoi(exponent)
+		if len(v) > maxDigits || found && (parsed != nil || max(n, -n) > maxExponent) {
+			return 0, connect.Unwritable("have the application write such a number as a text", "the "+
+				"document has a number of more than %d digits, or with an exponent past %d", maxDigits,
+				maxExponent)
+		}
 	case []any:
-		return !slices.ContainsFunc(v, func(item any) bool { return !countable(item) })
+		for _, item := range v {
+			add(item)
+		}
 	case map[string]any:
 		for _, member := range v {
-			if !countable(member) {
-				return false
-			}
+			add(member)
 		}
 	}
-	return true
+	return values, err
 }
 
 // Append appends a value of a Connect schema as JSON, if the declared schema holds for it. Errors

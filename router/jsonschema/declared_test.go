@@ -58,12 +58,12 @@ func TestDeclared_PassesOnWhatFits(t *testing.T) {
 func TestDeclared_RefusesNumbersThatTakeTheMemory(t *testing.T) {
 	d, err := Parse(`{"properties":{"n":{"minimum":1,"multipleOf":1}}}`, nil, Options{})
 	require.NoError(t, err)
-	for _, number := range []string{"1e1000001", "1E+99999999999999999999", "1e-1001", "-1e1001"} {
+	for _, number := range []string{"1e1000001", "1E+99999999999999999999", "1e-1001", "-1e1001", strings.Repeat("7", 1001)} {
 		for _, doc := range []string{`{"n": ` + number + `}`, `{"list": [{"n": ` + number + `}]}`} {
 			_, err := d.AppendJSON(nil, []byte(doc))
 			var row *connect.ValueError
 			require.ErrorAs(t, err, &row, doc)
-			require.ErrorContains(t, err, "an exponent past 1000")
+			require.ErrorContains(t, err, "a number of more than 1000 digits, or with an exponent past 1000")
 		}
 	}
 	_, err = d.AppendJSON(nil, []byte(`{"n": 1e1000, "list": [1e-1000, 0.5E+3]}`))
@@ -81,6 +81,12 @@ func TestDeclared_BoundsTheWaysThroughASchema(t *testing.T) {
 	require.ErrorContains(t, err, "too many ways")
 	_, err = d.AppendJSON(nil, []byte(`null`))
 	require.NoError(t, err, "the next one has its own bound")
+	_, err = d.AppendJSON(nil, []byte(strings.Repeat(`{"a":`, 201)+"1"+strings.Repeat("}", 201)))
+	require.ErrorContains(t, err, "the document has more than 200 levels")
+	wide, err := Parse(`{"items":{"allOf":[`+strings.Repeat(`{"minimum":0},`, 200)+`true]}}`, nil, Options{})
+	require.NoError(t, err)
+	_, err = wide.AppendJSON(nil, []byte("["+strings.Repeat("1,", 5_000)+"1]"))
+	require.NoError(t, err, "the work grows with the document alone")
 	list, err := Parse(`{"items":{"properties":{"a":{"type":"integer"}}}}`, nil, Options{})
 	require.NoError(t, err)
 	_, err = list.AppendJSON(nil, []byte("["+strings.Repeat(`{"a":1},`, 20_000)+`{"a":2}]`))

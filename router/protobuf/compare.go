@@ -49,6 +49,9 @@ func resolved(text string, references map[string]string) (*descriptorpb.FileDesc
 	for _, e := range file.EnumType {
 		sortConstants(e)
 	}
+	for _, x := range file.Extension {
+		x.Options = nil
+	}
 	for _, s := range file.Service {
 		s.Options = nil
 		for _, m := range s.Method {
@@ -71,8 +74,7 @@ func resolved(text string, references map[string]string) (*descriptorpb.FileDesc
 		return nil, err
 	}
 	out := protodesc.ToFileDescriptorProto(linked[0])
-	slices.Sort(out.Dependency)
-	out.PublicDependency, out.WeakDependency = nil, nil
+	out.Dependency, out.PublicDependency, out.WeakDependency = nil, nil, nil
 	for _, m := range out.MessageType {
 		inOrder(m)
 	}
@@ -91,6 +93,12 @@ func withoutOptions(m *descriptorpb.DescriptorProto) {
 	}
 	for _, o := range m.OneofDecl {
 		o.Options = nil
+	}
+	for _, x := range m.Extension {
+		x.Options = nil
+	}
+	for _, r := range m.ExtensionRange {
+		r.Options = nil
 	}
 	for _, e := range m.EnumType {
 		sortConstants(e)

@@ -306,6 +306,7 @@ func TestEqual_ComparesMessages(t *testing.T) {
 		`enum E { Z = 0; B = 2; A = 1; N = -1; }`:                                                                      `enum E { Z = 0; A = 1; B = 2; N = -1; }`,
 		`message M { reserved 5, 3 to 4; reserved "x"; }`:                                                              `message M { reserved "x"; reserved 3, 4; reserved 5; }`,
 		`message M { oneof b { int32 x = 1; } oneof a { int32 y = 2; int32 z = 3; } }`:                                 `message M { oneof a { int32 y = 2; int32 z = 3; } oneof b { int32 x = 1; } }`,
+		`import "a.proto"; message M { string a = 1 [(confluent.field_meta).doc = "x"]; }`:                             `import "confluent/meta.proto"; message M { string a = 1; }`,
 		`import "a.proto"; message M { a.T t = 1; map<string, a.T> m = 2; }`:                                           `import "a.proto"; message M { .a.T t = 1; map<string, .a.T> m = 2; }`,
 	} {
 		equal(top+a, top+b)
