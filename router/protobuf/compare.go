@@ -2,7 +2,6 @@ package protobuf
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/bufbuild/protocompile/reporter"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
@@ -58,22 +56,11 @@ func resolved(text string, references map[string]string) (*descriptorpb.FileDesc
 			m.Options = nil
 		}
 	}
-	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(
-		protocompile.CompositeResolver{
-			protocompile.ResolverFunc(func(name string) (protocompile.SearchResult, error) {
-				if name != path {
-					return protocompile.SearchResult{}, protoregistry.NotFound
-				}
-				return protocompile.SearchResult{Proto: file}, nil
-			}),
-			&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(references)},
-			protocompile.ResolverFunc(known),
-		})}
-	linked, err := compiler.Compile(context.Background(), path)
+	linked, err := compile(protocompile.SearchResult{Proto: file}, references)
 	if err != nil {
 		return nil, err
 	}
-	out := protodesc.ToFileDescriptorProto(linked[0])
+	out := protodesc.ToFileDescriptorProto(linked)
 	out.Dependency, out.PublicDependency, out.WeakDependency = nil, nil, nil
 	for _, m := range out.MessageType {
 		inOrder(m)

@@ -1,7 +1,6 @@
 package protobuf
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -25,29 +24,15 @@ type Declared struct {
 	front   []byte          // which message of the file a value is
 }
 
-// path is the name that the compiler has for a schema's text. No import is of that name.
-const path = "<schema>"
-
 // Parse reads the text of a .proto file and takes a message of it: the first one where name is
 // empty, or one by its full name. References are the texts of other files by the names under which
 // they are imported.
 func Parse(text string, references map[string]string, name string,
 	o Options) (*Declared, error) {
-	files := map[string]string{path: text}
-	for name, text := range references {
-		files[name] = text
-	}
-	files[path] = text
-	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(
-		protocompile.CompositeResolver{
-			&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)},
-			protocompile.ResolverFunc(known),
-		})}
-	linked, err := compiler.Compile(context.Background(), path)
+	file, err := compile(protocompile.SearchResult{Source: strings.NewReader(text)}, references)
 	if err != nil {
 		return nil, fmt.Errorf("read the Protobuf schema: %w", err)
 	}
-	file := linked[0]
 	types := linker.ResolverFromFile(file)
 	if name == "" {
 		if file.Messages().Len() == 0 {

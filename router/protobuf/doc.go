@@ -7,7 +7,7 @@
 //	write.go    Append: values
 //	logical.go  decimals, dates and times
 //	declared.go Parse: a schema that was given, by which documents are written
-//	known.go    files that a given schema may import without a reference
+//	known.go    the compiler of texts, with files that need no reference
 //	compare.go  Equal: whether two texts describe the same messages
 //
 // The source of the mapping is ProtobufConverter of Confluent's Schema Registry, release 8.4.

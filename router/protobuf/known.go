@@ -1,9 +1,11 @@
 package protobuf
 
 import (
+	"context"
 	"strings"
 
 	"github.com/bufbuild/protocompile"
+	"github.com/bufbuild/protocompile/linker"
 	_ "google.golang.org/genproto/googleapis/type/calendarperiod" // and the others: google/type
 	_ "google.golang.org/genproto/googleapis/type/color"
 	_ "google.golang.org/genproto/googleapis/type/date"
@@ -64,4 +66,27 @@ func known(path string) (protocompile.SearchResult, error) {
 	}
 	file, err := protoregistry.GlobalFiles.FindFileByPath(path)
 	return protocompile.SearchResult{Desc: file}, err
+}
+
+// path is the name that the compiler has for a schema's text. No import is of that name.
+const path = "<schema>"
+
+// compile links a file with what it imports: references by their names, and known files.
+func compile(schema protocompile.SearchResult, references map[string]string) (linker.File, error) {
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(
+		protocompile.CompositeResolver{
+			protocompile.ResolverFunc(func(name string) (protocompile.SearchResult, error) {
+				if name != path {
+					return protocompile.SearchResult{}, protoregistry.NotFound
+				}
+				return schema, nil
+			}),
+			&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(references)},
+			protocompile.ResolverFunc(known),
+		})}
+	linked, err := compiler.Compile(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	return linked[0], nil
 }
