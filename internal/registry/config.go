@@ -2,15 +2,15 @@
 // AWS Glue: it registers or looks up their schemas, and puts the schema's id before each value, as
 // the registry's serializers do.
 //
-//	config.go    the section [registry]
-//	server.go    what writers need of a registry; Ping
-//	client.go    Client: Confluent's API; ids, kept as long as the process lives; errors
-//	glue.go      the API of AWS Glue
-//	writer.go    Writer: subjects, schemas and bytes of keys or of values
-//	declared.go  schemas that are given: in a file, or as the latest version of a subject
-//	framing.go   what stands before each value
-//	transport.go requests: files of TLS, bounds of answers
-//	errors.go    which errors concern the row, and which the registry
+//	config.go     the section [registry]
+//	server.go     what writers need of a registry; Ping
+//	client.go     Client: Confluent's API; ids, kept as long as the process lives
+//	glue.go       the API of AWS Glue
+//	writer.go     Writer: subjects, schemas and bytes of keys or of values
+//	declared.go   schemas that are given: in a file, or as the latest version of a subject
+//	framing.go    what stands before each value
+//	transport.go  requests: files of TLS, bounds of answers
+//	errors.go     which errors concern the row, and which the registry
 package registry
 
 import (
@@ -39,7 +39,7 @@ type Config struct {
 	Password secret.Secret `toml:"password"`
 	// Headers of each request, name=value, such as target-sr-cluster of Confluent Cloud.
 	Headers []string      `toml:"headers"`
-	Timeout time.Duration `toml:"timeout"` // of one request
+	Timeout time.Duration `toml:"timeout"` // of one request to one URL
 	// Framing is what stands before each value: confluent, apicurio or glue; the last one is also
 	// the API.
 	Framing string `toml:"framing"`
@@ -53,7 +53,7 @@ type Config struct {
 	AWS           credentials.AWS  `toml:"aws"`   // of glue: which identity signs
 }
 
-// TLSConfig is the section [registry.tls]. The files are read for each connection.
+// TLSConfig is the section [registry.tls]. The files are read again for each request.
 type TLSConfig struct {
 	CAFile     string `toml:"ca_file"`
 	CertFile   string `toml:"cert_file"`

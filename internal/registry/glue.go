@@ -37,8 +37,6 @@ const (
 	glueHeader          = 2 + len(uuid.UUID{})
 	// glueInterval is the time between two looks at a version that is being checked.
 	glueInterval = 200 * time.Millisecond
-	// maxGlueAnswer bounds an answer: a schema has at most 170,000 bytes.
-	maxGlueAnswer = 4 << 20
 )
 
 func newGlue(cfg Config) *glueRegistry {
@@ -90,7 +88,7 @@ func (g *glueRegistry) call(ctx context.Context, operation string, request objec
 		return err
 	}
 	defer func() { _ = r.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(r.Body, maxGlueAnswer))
+	text, err := io.ReadAll(r.Body) // transport bounds it
 	if err != nil {
 		return err
 	}
