@@ -91,6 +91,23 @@ func (a *Authority) Issue(name string, template x509.Certificate) (certFile, key
 	return a.write(name+".pem", "CERTIFICATE", cert.Raw), a.write(name+".key", "EC PRIVATE KEY", der)
 }
 
+// Keystore writes a certificate and its key into one file, as Kafka's type PEM demands.
+func (a *Authority) Keystore(name string, template x509.Certificate) string {
+	a.t.Helper()
+	certFile, keyFile := a.Issue(name, template)
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(a.t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(a.t, err)
+	path := a.write(name+".keystore.pem", "PRIVATE KEY", der)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(a.t, err)
+	block := pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}
+	require.NoError(a.t, pem.Encode(file, &block))
+	require.NoError(a.t, file.Close())
+	return path
+}
+
 // Server is the TLS configuration of a server with a certificate of its own.
 func (a *Authority) Server(template x509.Certificate) *tls.Config {
 	a.t.Helper()

@@ -32,6 +32,7 @@
 //	traps.go          objects that stand in for those of PostgreSQL, to catch unqualified names
 //	kafka.go          Kafka, shared or of one test
 //	kafkaprocess.go   a broker as a plain process
+//	kafkacluster.go   three of them, with TLS and SCRAM
 //	cluster.go        in-process brokers of one test, with chosen answers and batches
 //	gate.go           a listener that can be stalled
 //	authority.go      certificates

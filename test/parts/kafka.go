@@ -38,6 +38,10 @@ type KafkaConfig struct {
 	Java []string
 	// Advertised are addresses that further listeners give for themselves instead of their own.
 	Advertised map[string]string
+
+	node        int      // from 1
+	controllers []string // addresses of the controllers of its cluster; nil: it is alone
+	data        string   // directory; empty: with the other files of the process
 }
 
 // Broker is one Kafka broker that does not create topics by itself.
@@ -47,10 +51,11 @@ type Broker struct {
 	// Proxy is in front of the broker; nil: there is none.
 	Proxy *Proxy
 
-	clients []string          // where the code under test connects
-	direct  []string          // where the helpers connect
-	process *javaProcess      // nil unless it is a process of ours
-	further map[string]string // addresses of KafkaConfig.Listeners
+	clients  []string          // where the code under test connects
+	direct   []string          // where the helpers connect
+	replicas int16             // of the topics that the helpers create; 0: one
+	process  *javaProcess      // nil unless it is a process of ours
+	further  map[string]string // addresses of KafkaConfig.Listeners
 }
 
 // Listener is where a further listener of an exclusive broker is, host:port.
@@ -226,12 +231,21 @@ func (b *Broker) Stop(t testing.TB) {
 	require.NoError(t, b.own(t).Stop(Within(t, time.Minute), syscall.SIGTERM))
 }
 
+// Running reports whether the process of the broker exists.
+func (b *Broker) Running() bool { return b.process.Running() }
+
 // Restart starts the killed or stopped broker on the same data and ports, and waits until it is
 // ready.
 func (b *Broker) Restart(t testing.TB) {
 	t.Helper()
-	require.NoError(t, b.own(t).start())
+	b.Launch(t)
 	require.NoError(t, b.waitReady(t.Context()), b.process.out.LastLines(20))
+}
+
+// Launch is Restart without the wait: a broker is ready only when the cluster has a controller.
+func (b *Broker) Launch(t testing.TB) {
+	t.Helper()
+	require.NoError(t, b.own(t).start())
 }
 
 func (b *Broker) own(t testing.TB) *javaProcess {

@@ -3,6 +3,7 @@ package parts
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"embed"
 	"errors"
 	"fmt"
@@ -10,7 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/postrider/postrider/internal/embedded"
@@ -58,30 +62,53 @@ func newKafkaProcess(ctx context.Context, cfg KafkaConfig, cache kafkaCache,
 	return broker, nil
 }
 
-// startNew gives the broker its ports, its configuration and its formatted data, and starts it.
+// startNew configures the broker, starts it, and returns when it is ready.
 func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string) error {
+	if err := b.configure(cfg, formatted); err != nil {
+		return err
+	}
+	if err := b.process.start(); err != nil {
+		return err
+	}
+	return b.waitReady(ctx)
+}
+
+// configure gives the broker its ports, its configuration and its formatted data.
+func (b *Broker) configure(cfg KafkaConfig, formatted string) error {
 	client, clientErr := freeAddress()
 	direct, directErr := freeAddress()
-	controller, err := freeAddress()
-	if err = errors.Join(clientErr, directErr, err); err != nil {
+	if err := errors.Join(clientErr, directErr); err != nil {
 		return err
+	}
+	if cfg.controllers == nil {
+		controller, err := freeAddress()
+		if err != nil {
+			return err
+		}
+		cfg.node, cfg.controllers = 1, []string{controller}
 	}
 	advertised := client
 	if cfg.ThroughProxy {
-		if b.Proxy, err = StartProxy(client); err != nil {
+		proxy, err := StartProxy(client)
+		if err != nil {
 			return err
 		}
-		advertised = b.Proxy.Addr()
+		b.Proxy, advertised = proxy, proxy.Addr()
 	}
 	b.clients, b.direct = []string{advertised}, []string{direct}
 
-	data := filepath.Join(b.process.dir, "data")
+	data := filepath.Join(cmp.Or(cfg.data, b.process.dir), "data")
 	if err := os.CopyFS(data, os.DirFS(formatted)); err != nil {
 		return fmt.Errorf("copy the formatted data directory: %w", err)
 	}
-	properties := kafkaProperties(data, controller)
-	properties["listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s,CONTROLLER://%s", client,
-		direct, controller)
+	if err := nameNode(data, cfg.node); err != nil {
+		return err
+	}
+	properties := kafkaProperties(data, cfg.node, cfg.controllers)
+	properties["listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s", client, direct)
+	if cfg.node <= len(cfg.controllers) {
+		properties["listeners"] += ",CONTROLLER://" + cfg.controllers[cfg.node-1]
+	}
 	properties["advertised.listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s", advertised, direct)
 	properties["listener.security.protocol.map"] = "CLIENT:" +
 		cmp.Or(cfg.Protocol, "PLAINTEXT") + ",DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -89,13 +116,7 @@ func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string
 		return err
 	}
 	maps.Copy(properties, cfg.Properties)
-	if err := writeProperties(b.process.propertiesFile(), properties); err != nil {
-		return err
-	}
-	if err := b.process.start(); err != nil {
-		return err
-	}
-	return b.waitReady(ctx)
+	return writeProperties(b.process.propertiesFile(), properties)
 }
 
 func freeAddress() (string, error) {
@@ -120,15 +141,23 @@ func (b *Broker) addListeners(properties map[string]string, cfg KafkaConfig) err
 	return nil
 }
 
-// kafkaProperties suit one small broker that starts fast.
-func kafkaProperties(data, controller string) map[string]string {
+// kafkaProperties suit a small broker that starts fast. The first nodes, one for each of the
+// addresses of controllers, are controllers too.
+func kafkaProperties(data string, node int, controllers []string) map[string]string {
+	roles, voters := "broker", make([]string, len(controllers))
+	if node <= len(controllers) {
+		roles = "broker,controller"
+	}
+	for i, address := range controllers {
+		voters[i] = fmt.Sprintf("%d@%s", i+1, address)
+	}
 	return map[string]string{
-		"process.roles":                  "broker,controller",
-		"node.id":                        "1",
-		"controller.quorum.voters":       "1@" + controller,
+		"process.roles":                  roles,
+		"node.id":                        strconv.Itoa(node),
+		"controller.quorum.voters":       strings.Join(voters, ","),
 		"controller.listener.names":      "CONTROLLER",
 		"inter.broker.listener.name":     "DIRECT",
-		"listeners":                      "DIRECT://127.0.0.1:0,CONTROLLER://" + controller,
+		"listeners":                      "DIRECT://127.0.0.1:0,CONTROLLER://" + controllers[0],
 		"listener.security.protocol.map": "DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"log.dirs":                       data,
 		// records of tests carry times of years ago
@@ -150,6 +179,30 @@ func kafkaProperties(data, controller string) map[string]string {
 		"num.io.threads":               "4",
 	}
 }
+
+// nameNode makes the formatted data directory, which is that of node 1, one of another node.
+func nameNode(data string, node int) error {
+	file := filepath.Join(data, "meta.properties")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the formatted data directory: %w", err)
+	}
+	id := rand.Text()[:directoryID]
+	text = nodeInMeta.ReplaceAll(text, fmt.Appendf(nil, "node.id=%d", node))
+	text = directoryInMeta.ReplaceAll(text, fmt.Appendf(nil, "directory.id=%s", id))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return fmt.Errorf("write meta.properties: %w", err)
+	}
+	return nil
+}
+
+// directoryID is the length of a UUID in Kafka's form: 16 bytes in base64, without padding.
+const directoryID = 22
+
+var (
+	nodeInMeta      = regexp.MustCompile(`(?m)^node\.id=.*$`)
+	directoryInMeta = regexp.MustCompile(`(?m)^directory\.id=.*$`)
+)
 
 // prepareKafka makes what is not in the cache yet.
 func prepareKafka(ctx context.Context) (cache kafkaCache, err error) {
@@ -185,7 +238,8 @@ func archiveClasses(ctx context.Context, cache kafkaCache, file string) error {
 // formatKafka makes the data directory that all brokers start from. It contains no address.
 func formatKafka(ctx context.Context, jars, dir string) error {
 	properties := filepath.Join(filepath.Dir(dir), "format.properties")
-	if err := writeProperties(properties, kafkaProperties(dir, "127.0.0.1:1")); err != nil {
+	values := kafkaProperties(dir, 1, []string{"127.0.0.1:1"})
+	if err := writeProperties(properties, values); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "java", append(javaFlags(jars), "kafka.tools.StorageTool",

@@ -46,7 +46,7 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32,
 		settings[key] = &value
 	}
 	b.withAdmin(t, func(admin *kadm.Client) {
-		_, err := admin.CreateTopic(t.Context(), partitions, 1, settings, name)
+		_, err := admin.CreateTopic(t.Context(), partitions, max(b.replicas, 1), settings, name)
 		require.NoError(t, err, "create topic %s", name)
 	})
 	// The controller has it; the broker takes a moment longer, and on a busy machine a long one.
