@@ -95,7 +95,7 @@ func DefaultConfig() Config {
 		ReadTimeout:        30 * time.Second,
 		WriteTimeout:       30 * time.Second,
 		ProduceTimeout:     10 * time.Second,
-		RetryBackoff:       100 * time.Millisecond,
+		RetryBackoff:       20 * time.Millisecond,
 		DeliveryTimeout:    5 * time.Minute,
 		Linger:             time.Millisecond,
 		TransactionTimeout: 5 * time.Minute,
