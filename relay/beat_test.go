@@ -36,7 +36,7 @@ func (d *slowDeduplicator) Published(ctx context.Context, _ sink.Source, _ *sink
 func TestSession_BeatsWhileTopicsAreRead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s := &session{stream: &replication.Stream{}, window: newWindow(1, 10, 1000)}
+	s := &session{stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
 	r := &Relay{session: s}
 	s.progress.Store(time.Now().Add(-time.Hour).UnixNano())
 	beats, last := 0, r.State().LastProgress

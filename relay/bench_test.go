@@ -64,7 +64,8 @@ func pumping(t testing.TB, wide bool, rows int) (*session, *replication.Batch) {
 	}
 	s := &session{
 		cfg: DefaultConfig(), log: zerolog.Nop(), metrics: metrics.New(prometheus.NewRegistry(), "bench"), router: r,
-		window: newWindow(1, DefaultConfig().InFlightMessages, DefaultConfig().InFlightBytes), fail: func(error) {},
+		bufferBytes: func() int64 { return 0 },
+		window:      newWindow(1, DefaultConfig().limits()), fail: func(error) {},
 		recent: &recent{}, candidates: &candidates{}, missing: &missing{}, published: &publishedCounts{}, clockSkew: func() time.Duration { return 0 },
 	}
 	s.sink = atOnce{s.delivered}

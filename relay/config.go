@@ -12,10 +12,15 @@ import (
 
 // Config is the section [relay].
 type Config struct {
-	// limit of messages that the sink has not acknowledged
+	// limit of messages that the sink has not acknowledged and that are not stalled
 	InFlightMessages int `toml:"in_flight_messages"`
 	// limit of the memory that these retain: their rows and read buffers
 	InFlightBytes int64 `toml:"in_flight_bytes,size"`
+	// limit of the memory of stalled messages: those that wait for their partition while others are
+	// acknowledged; 0: they count as the others
+	StalledBytes int64 `toml:"stalled_bytes,size"`
+	// limit of messages that a crash can repeat, those of an open transaction not counted
+	MaxRepeatedMessages int `toml:"max_repeated_messages"`
 	// how long a stop waits for messages in flight
 	DrainTimeout time.Duration `toml:"drain_timeout"`
 	// ceiling of the first delay between two sessions
@@ -49,12 +54,29 @@ func DefaultConfig() Config {
 	return Config{
 		InFlightMessages: 5_000,
 		InFlightBytes:    8 << 20,
+		StalledBytes:     64 << 20,
 		DrainTimeout:     20 * time.Second,
 		BackoffMin:       200 * time.Millisecond,
 		BackoffMax:       15 * time.Second,
 		Dedup:            DedupNone,
 		PositionTopic:    "postrider.positions",
+
+		MaxRepeatedMessages: 1_000_000,
 	}
+}
+
+// maxStalledBytes keeps stalled messages within the limits of the sink's queues.
+const maxStalledBytes = 512 << 20
+
+// limits returns those of the window. With exactly_once a partition that waits keeps the whole
+// transaction from being committed, so that more messages behind it would help nobody.
+func (c Config) limits() limits {
+	l := limits{messages: c.InFlightMessages, bytes: c.InFlightBytes, stalledBytes: c.StalledBytes,
+		repeatable: c.MaxRepeatedMessages}
+	if c.ExactlyOnce {
+		l.stalledBytes = 0
+	}
+	return l
 }
 
 // Validate reports every wrong value.
@@ -69,6 +91,10 @@ func (c Config) Validate() error {
 		c.InFlightMessages)
 	require(c.InFlightBytes >= 1, "relay.in_flight_bytes = %d: must be at least 1",
 		c.InFlightBytes)
+	require(c.StalledBytes >= 0 && c.StalledBytes <= maxStalledBytes,
+		"relay.stalled_bytes = %d: must be between 0 and %d", c.StalledBytes, int64(maxStalledBytes))
+	require(c.MaxRepeatedMessages >= 1, "relay.max_repeated_messages = %d: must be at least 1",
+		c.MaxRepeatedMessages)
 	require(c.DrainTimeout >= 0, "relay.drain_timeout = %s: must not be negative", c.DrainTimeout)
 	require(c.BackoffMin > 0 && c.BackoffMax >= c.BackoffMin,
 		"relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",

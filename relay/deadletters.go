@@ -194,7 +194,8 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	}
 	s.metrics.EventsRefused.Inc()
 	if letter == nil {
-		s.window.done(m.Origin.Transaction, m.Origin.HeldBytes)
+		release(m)
+		s.window.done(m.Origin.Transaction, m.Origin.HeldBytes, m.Origin.Generation)
 		return ms[1:], nil
 	}
 	s.replaceMessage(ms, 0, letter)
@@ -231,6 +232,6 @@ func (s *session) replaceMessage(ms []*sink.Message, i int, letter *sink.Message
 		s.sign(letter)
 	}
 	letter.Origin.HeldBytes = max(before, letter.Size())
-	s.window.replace(before, letter.Origin.HeldBytes)
+	s.window.replace(before, letter.Origin.HeldBytes, letter.Origin.Generation)
 	ms[i] = letter
 }

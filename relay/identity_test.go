@@ -192,7 +192,7 @@ func TestRecognise_CountsATransactionThatWasReadInPart(t *testing.T) {
 			var log bytes.Buffer
 			r := met(&log)
 			r.lastServer.LSN = 445
-			s := &session{stream: &replication.Stream{}, window: newWindow(350, 10, 10), transactional: c.transactional}
+			s := &session{stream: &replication.Stream{}, window: newWindow(350, upTo(10, 10)), transactional: c.transactional}
 			require.NoError(t, s.begin(&c.begin))
 			r.close(s)
 			require.NoError(t, r.checkServer(promotedAt(c.fork, "no recovery target specified"), 350))

@@ -107,6 +107,28 @@ func TestMessages_HoldTheMemoryOfTheirRowsUntilTheyAreDelivered(t *testing.T) {
 	require.True(t, free())
 }
 
+// One message of each read buffer that waits for long would keep all of the buffer.
+func TestMessages_AreCopiedWhereFewOfABufferWait(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	held := &slow{done: s.delivered}
+	s.sink = held
+	s.bufferBytes = func() int64 { return bufferSlack + 1<<20 }
+	var chunk replication.Chunk
+	for i := range b.Events {
+		b.Events[i].Chunk = &chunk
+		b.Events[i].Bytes = 1 << 16
+	}
+	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]}))
+	require.Len(t, held.has, 3)
+	require.Nil(t, held.has[0].Origin.Memory, "the first is a copy")
+	require.Equal(t, "agg-4711", string(held.has[0].Key))
+	require.NotSame(t, &b.Events[1].Values[0][0], &held.has[0].Value[0])
+	_, bytes, _ := s.window.inFlight()
+	require.Less(t, bytes, int64(1000), "what a copy takes")
+	held.acknowledge(3)
+	require.Panics(t, chunk.Release, "nothing retains the buffer")
+}
+
 func TestMessages_ThatFailedKeepTheMemoryOfTheirRows(t *testing.T) {
 	s, b := pumping(t, false, 1)
 	held := &slow{done: s.delivered}

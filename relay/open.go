@@ -29,7 +29,8 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		s.closeSink(sinkCloseTimeout)
 		return nil, err
 	}
-	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
+	s.bufferBytes = s.stream.BufferBytes
+	s.window = newWindow(s.stream.SeedLSN(), r.cfg.limits())
 	// Reading topics may take longer than wal_sender_timeout.
 	done := make(chan struct{})
 	var alive sync.WaitGroup

@@ -47,7 +47,7 @@ func (x *world) connect() *incarnation {
 	if at < 0 {
 		at = len(x.wal)
 	}
-	return &incarnation{w: newWindow(x.confirmed, 5, 50), at: at, written: map[int]bool{}, read: x.confirmed}
+	return &incarnation{w: newWindow(x.confirmed, upTo(5, 50)), at: at, written: map[int]bool{}, read: x.confirmed}
 }
 
 // step reads one thing from the server, if there is one and the window has room.
@@ -83,7 +83,7 @@ func (x *world) acknowledge(s *incarnation, i int) {
 	if !x.hold {
 		x.seen[h.row] = true
 	}
-	s.w.done(h.number, 10)
+	s.w.done(h.number, 10, 0)
 }
 
 // commitSink shows readers a leading part of what is written in whole transactions.

@@ -7,15 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
 )
 
 // add adds a message to the window and to s.out. It waits for room in the window.
 func (s *session) add(ctx context.Context, m *sink.Message) error {
-	retain(m)
 	m.Origin.Transaction = s.transaction
-	m.Origin.HeldBytes = max(m.Size(), s.readBytes)
-	s.readBytes = 0
+	s.retain(m)
 	for !s.window.tryAdd(m.Origin.HeldBytes) {
 		// The window gets room only after its messages were published.
 		if err := s.publish(ctx); err != nil {
@@ -25,6 +24,7 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 			return err
 		}
 	}
+	m.Origin.Generation = s.window.generation
 	s.txMessages++
 	s.out = append(s.out, m)
 	s.published.add(m.Origin.LSN)
@@ -43,10 +43,12 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 // as progress: a stalled broker must not look like a hung process.
 func (s *session) waitForRoom(ctx context.Context) error {
 	for {
-		beat, cancel := context.WithTimeout(ctx, time.Second)
+		beat, cancel := context.WithTimeout(ctx, stallAge)
 		err := s.window.waitMoved(beat)
 		cancel()
-		s.progress.Store(time.Now().UnixNano())
+		now := time.Now()
+		s.progress.Store(now.UnixNano())
+		s.window.age(now)
 		if err == nil {
 			return nil
 		}
@@ -130,11 +132,12 @@ func (s *session) delivered(m *sink.Message, err error) {
 	topic.Last.Set(float64(now.UnixMilli()) / 1e3)
 	s.recent.delivered(m, now, late)
 	s.acknowledged.Add(1)
-	number, held := m.Origin.Transaction, m.Origin.HeldBytes
+	of := m.Origin
+	release(m)
 	if !s.isDeadLetter(m.Topic) { // the handler owns dead letters
-		s.pool.release(m)
+		s.pool.put(m)
 	}
-	s.window.done(number, held)
+	s.window.done(of.Transaction, of.HeldBytes, of.Generation)
 }
 
 // sinkFailed ends the session with cause, because the sink has failed with err.
@@ -193,23 +196,50 @@ func (mp *messagePool) get() *sink.Message {
 // putBack returns a message that was not published. Only the pump calls it.
 func (mp *messagePool) putBack(m *sink.Message) { mp.free = append(mp.free, m) }
 
-// retain retains the read buffer of m's row until release, since the batch releases it earlier.
-func retain(m *sink.Message) {
-	if m.Origin.Memory != nil {
-		m.Origin.Memory.Retain()
+// bufferSlack is how much more than the rows of the messages in flight the read buffers may take
+// before messages are copied out of them: what is read and not routed yet.
+const bufferSlack = 16 * replication.ChunkBytes
+
+// retain keeps the bytes of m until release, since the batch releases its read buffer earlier.
+// Usually it retains the buffer. Where few of the messages of a buffer wait, as for a partition
+// without a leader, it copies m instead: the buffer would stay for a fraction of its bytes.
+func (s *session) retain(m *sink.Message) {
+	of := &m.Origin
+	of.HeldBytes = max(m.Size(), s.readBytes)
+	s.readBytes = 0
+	if of.Memory == nil {
+		return
 	}
+	if buffers := s.bufferBytes() - bufferSlack; buffers > 0 {
+		if _, bytes, _ := s.window.inFlight(); buffers > bytes+int64(of.HeldBytes) {
+			*m = m.Clone()
+			of.HeldBytes = m.Size()
+			return
+		}
+	}
+	of.Memory.Retain()
 }
 
-// release returns a delivered message, and releases the read buffer of its row. Transaction and
-// index stay: by them the session finds the first message that Publish did not take.
-func (mp *messagePool) release(m *sink.Message) {
+// release gives up the bytes of a delivered message. Transaction and index stay: by them the
+// session finds the first message that Publish did not take.
+func release(m *sink.Message) {
 	m.Key, m.Value, m.Origin.EventID = nil, nil, ""
 	clear(m.Headers)
 	if memory := m.Origin.Memory; memory != nil {
 		m.Origin.Memory = nil
 		memory.Release()
 	}
+}
+
+// messagesKept is how many free messages are kept: more than the default limits have in flight,
+// unless partitions were stalled.
+const messagesKept = 10_000
+
+// put returns a released message.
+func (mp *messagePool) put(m *sink.Message) {
 	mp.mu.Lock()
-	mp.returned = append(mp.returned, m)
-	mp.mu.Unlock()
+	defer mp.mu.Unlock()
+	if len(mp.returned) < messagesKept {
+		mp.returned = append(mp.returned, m)
+	}
 }

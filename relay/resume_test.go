@@ -15,7 +15,7 @@ import (
 
 // behind is a session that goes on behind a stored position.
 func behind(stored sink.Position, seed pglogrepl.LSN) *session {
-	s := &session{stream: &replication.Stream{}, window: newWindow(seed, 10, 1000)}
+	s := &session{stream: &replication.Stream{}, window: newWindow(seed, upTo(10, 1000))}
 	s.resume = resume{stored: stored, unverified: stored.LSN > seed}
 	return s
 }
@@ -27,7 +27,7 @@ func (s *session) one(begin, end pglogrepl.LSN, xid uint32, at time.Time) (left 
 	}
 	if left = s.resume.skipping; !left {
 		s.window.tryAdd(1)
-		s.window.done(s.transaction, 1)
+		s.window.done(s.transaction, 1, 0)
 		s.txMessages++
 	}
 	return left, s.commit(&replication.Event{Kind: replication.Commit, LSN: end, XID: xid, Time: at})

@@ -41,6 +41,7 @@ type session struct {
 	fail     context.CancelCauseFunc // ends the session with a cause; the first one counts
 
 	stream        *replication.Stream
+	bufferBytes   func() int64 // of stream: the size of the read buffers in use
 	source        sink.Source
 	window        *window
 	sink          sink.Sink
@@ -121,8 +122,10 @@ func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) e
 
 // handleBatch routes the events of a batch, adds them to the window and publishes them.
 func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
+	now := time.Now()
+	s.window.age(now)
 	if messages, _, _ := s.window.inFlight(); messages == 0 {
-		s.lastAck.Store(time.Now().UnixNano())
+		s.lastAck.Store(now.UnixNano())
 	}
 	for i := range b.Events {
 		e := &b.Events[i]

@@ -71,7 +71,7 @@ func TestSession_HandsOverWhatStandsBeforeARowThatWaits(t *testing.T) {
 
 // A letter that only points at a row is small. The row stays in memory until the broker has acknowledged it.
 func TestSession_ASmallLetterHoldsTheMemoryOfItsRow(t *testing.T) {
-	s := &session{window: newWindow(1, 10, 1<<20)}
+	s := &session{window: newWindow(1, upTo(10, 1<<20))}
 	s.window.begin(time.Now())
 	row := &sink.Message{Topic: "orders", Origin: sink.Origin{HeldBytes: 5000}}
 	require.True(t, s.window.tryAdd(row.Origin.HeldBytes))

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/internal/ratelimit"
+	"github.com/postrider/postrider/sink"
 )
 
 // Phase is what the relay is doing.
@@ -73,11 +74,14 @@ type State struct {
 	OldestUnacked time.Time `json:"oldest_unacked,omitzero"` // commit time of a transaction
 	// WaitingSince is when the sink last acknowledged a message; zero: nothing is in flight.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
-	Published    uint64    `json:"published"` // messages acknowledged since the process started
-	Paused       Pause     `json:"paused,omitzero"`
-	LastProgress time.Time `json:"last_progress"`     // of the session; for liveness
-	Snapshot     Snapshot  `json:"snapshot,omitzero"` // of this process; zero: none
-	Phantoms     Phantoms  `json:"phantoms,omitzero"` // of the last failover; zero: none
+	// Stalled are the partitions that wait while others are acknowledged; zero: there are none, or
+	// the sink does not know.
+	Stalled      sink.Stalled `json:"stalled,omitzero"`
+	Published    uint64       `json:"published"` // messages acknowledged since the process started
+	Paused       Pause        `json:"paused,omitzero"`
+	LastProgress time.Time    `json:"last_progress"`     // of the session; for liveness
+	Snapshot     Snapshot     `json:"snapshot,omitzero"` // of this process; zero: none
+	Phantoms     Phantoms     `json:"phantoms,omitzero"` // of the last failover; zero: none
 	// Rate has the limits of the rate; zero: there are none.
 	Rate ratelimit.State `json:"rate,omitzero"`
 }
@@ -93,6 +97,9 @@ func (r *Relay) State() State {
 		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.inFlight()
 		if st.InFlight > 0 {
 			st.WaitingSince = time.Unix(0, s.lastAck.Load())
+		}
+		if staller, ok := s.sink.(sink.Staller); ok {
+			st.Stalled = staller.Stalled()
 		}
 		st.Published += s.acknowledged.Load()
 		if st.LastProgress = time.Now(); !s.inSink.Load() {
@@ -164,6 +171,7 @@ func (r *Relay) setGauges() {
 	}
 	r.mu.Unlock()
 	m.InFlight.Set(float64(st.InFlight))
+	m.Stalled.Set(float64(st.Stalled.Partitions))
 	m.InFlightBytes.Set(float64(st.InFlightBytes))
 	m.LastProgress.SetTime(st.LastProgress)
 	setBool(m.Ready, st.Ready())

@@ -12,6 +12,11 @@ import (
 
 var anyTime = time.Unix(1_700_000_000, 0)
 
+// upTo returns limits of messages and bytes, and none else.
+func upTo(messages int, bytes int64) limits {
+	return limits{messages: messages, bytes: bytes, repeatable: 1 << 30}
+}
+
 // unfinished counts the transactions that the window remembers.
 func unfinished(w *window) (n int) {
 	for t := w.root.next; t != &w.root; t = t.next {
@@ -21,27 +26,27 @@ func unfinished(w *window) (n int) {
 }
 
 func TestWindow_AdvancesToTheEndOfADeliveredTransaction(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(5))
 	w.commit(200, false)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
-	w.done(tx, 5)
+	w.done(tx, 5, 0)
 	require.Equal(t, pglogrepl.LSN(200), w.ackedLSN())
 }
 
 func TestWindow_DoesNotPassOpenTransaction(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(5))
-	w.done(tx, 5) // delivered before its commit was read
+	w.done(tx, 5, 0) // delivered before its commit was read
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
 	w.commit(200, false)
 	require.Equal(t, pglogrepl.LSN(200), w.ackedLSN())
 }
 
 func TestWindow_DoesNotPassAnOlderPendingTransaction(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	first := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
 	w.commit(200, false)
@@ -49,14 +54,14 @@ func TestWindow_DoesNotPassAnOlderPendingTransaction(t *testing.T) {
 	require.True(t, w.tryAdd(1))
 	w.commit(300, false)
 	w.idle(400)
-	w.done(second, 1)
+	w.done(second, 1, 0)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
-	w.done(first, 1)
+	w.done(first, 1, 0)
 	require.Equal(t, pglogrepl.LSN(400), w.ackedLSN())
 }
 
 func TestWindow_IdlePositionsBehindAStallTakeNoPlace(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
 	w.commit(200, false)
@@ -64,12 +69,12 @@ func TestWindow_IdlePositionsBehindAStallTakeNoPlace(t *testing.T) {
 		w.idle(lsn)
 	}
 	require.Equal(t, 1, unfinished(w))
-	w.done(tx, 1)
+	w.done(tx, 1, 0)
 	require.Equal(t, pglogrepl.LSN(4999), w.ackedLSN())
 }
 
 func TestWindow_EmptyTransactionsBehindAStallTakeNoPlace(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
 	w.commit(200, true)
@@ -79,7 +84,7 @@ func TestWindow_EmptyTransactionsBehindAStallTakeNoPlace(t *testing.T) {
 		w.idle(lsn + 5)
 	}
 	require.Equal(t, 1, unfinished(w))
-	w.done(tx, 1)
+	w.done(tx, 1, 0)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
 	w.visible(200, func(time.Time) {})
 	require.Equal(t, pglogrepl.LSN(4995), w.ackedLSN())
@@ -87,7 +92,7 @@ func TestWindow_EmptyTransactionsBehindAStallTakeNoPlace(t *testing.T) {
 }
 
 func TestWindow_DeliveredTransactionsBehindAStuckOneTakeNoMemory(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	var stuck []uint64
 	var delivered uint64
 	end := pglogrepl.LSN(100)
@@ -100,42 +105,42 @@ func TestWindow_DeliveredTransactionsBehindAStuckOneTakeNoMemory(t *testing.T) {
 			stuck = append(stuck, tx)
 			continue
 		}
-		w.done(tx, 1)
+		w.done(tx, 1, 0)
 		delivered = tx
 	}
 	require.Equal(t, len(stuck), unfinished(w))
 	require.Len(t, w.byIndex, len(stuck)+1, "the transactions that were delivered")
-	require.Panics(t, func() { w.done(delivered, 1) }, "a second time")
+	require.Panics(t, func() { w.done(delivered, 1, 0) }, "a second time")
 	_, _, oldest := w.inFlight()
 	require.Equal(t, anyTime, oldest)
 
 	require.Equal(t, pglogrepl.LSN(100+5*10), w.ackedLSN())
-	w.done(stuck[1], 1)
+	w.done(stuck[1], 1, 0)
 	require.Equal(t, pglogrepl.LSN(100+5*10), w.ackedLSN())
-	w.done(stuck[0], 1)
+	w.done(stuck[0], 1, 0)
 	require.Equal(t, pglogrepl.LSN(100+200_005*10), w.ackedLSN())
-	w.done(stuck[2], 1)
+	w.done(stuck[2], 1, 0)
 	require.Equal(t, end, w.ackedLSN())
 	require.Zero(t, unfinished(w))
 }
 
 func TestWindow_IdlePositionBelowTheSeedChangesNothing(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	w.idle(50)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
 }
 
 func TestWindow_AdmitsAnyOneMessageWhenEmpty(t *testing.T) {
-	w := newWindow(0, 10, 100)
+	w := newWindow(0, upTo(10, 100))
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(5000))
 	require.False(t, w.tryAdd(1), "over the limit of bytes")
-	w.done(tx, 5000)
+	w.done(tx, 5000, 0)
 	require.True(t, w.tryAdd(1))
 }
 
 func TestWindow_BoundsMessages(t *testing.T) {
-	w := newWindow(0, 2, 1000)
+	w := newWindow(0, upTo(2, 1000))
 	w.begin(anyTime)
 	require.True(t, w.tryAdd(0))
 	require.True(t, w.tryAdd(0))
@@ -143,24 +148,24 @@ func TestWindow_BoundsMessages(t *testing.T) {
 }
 
 func TestWindow_MisuseOfOurOwnPanics(t *testing.T) {
-	w := newWindow(0, 2, 1000)
+	w := newWindow(0, upTo(2, 1000))
 	require.Panics(t, func() { w.commit(1, false) }, "commit without begin")
 	require.Panics(t, func() { w.tryAdd(1) }, "message without begin")
 	tx := w.begin(anyTime)
 	require.Panics(t, func() { w.begin(anyTime) })
 	require.Panics(t, func() { w.idle(5) })
 	require.True(t, w.tryAdd(1))
-	w.done(tx, 1)
-	require.Panics(t, func() { w.done(tx, 1) })
+	w.done(tx, 1, 0)
+	require.Panics(t, func() { w.done(tx, 1, 0) })
 	w.commit(1, false)
 	next := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
-	require.Panics(t, func() { w.done(tx, 1) }, "a message of another transaction is in its place")
-	w.done(next, 1)
+	require.Panics(t, func() { w.done(tx, 1, 0) }, "a message of another transaction is in its place")
+	w.done(next, 1, 0)
 }
 
 func TestWindow_WaitMovedEndsWithItsContext(t *testing.T) {
-	w := newWindow(0, 2, 1000)
+	w := newWindow(0, upTo(2, 1000))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(ErrSecondSignal)
 	for range 2 {
@@ -174,19 +179,29 @@ func TestWindow_WaitMovedEndsWithItsContext(t *testing.T) {
 type naive struct {
 	seed pglogrepl.LSN
 	txs  []naiveTx
+
+	generation uint32
+	replaced   int64 // bytes that replace has added
 }
 
 type naiveTx struct {
 	end     pglogrepl.LSN
-	pending []int // sizes
-	had     bool
+	pending []naiveMessage
+	added   int // messages
 	held    bool
 }
+
+type naiveMessage struct {
+	size       int
+	generation uint32
+}
+
+func (t naiveTx) finished() bool { return t.end != 0 && len(t.pending) == 0 && !t.held }
 
 func (n *naive) acked() pglogrepl.LSN {
 	acked := n.seed
 	for _, t := range n.txs {
-		if t.end == 0 || len(t.pending) > 0 || t.held {
+		if !t.finished() {
 			break
 		}
 		acked = max(acked, t.end)
@@ -200,22 +215,62 @@ func (n *naive) load() (messages int, bytes int64) {
 		if t.held {
 			messages++
 		}
-		for _, b := range t.pending {
-			bytes += int64(b)
+		for _, m := range t.pending {
+			bytes += int64(m.size)
 		}
 	}
 	return messages, bytes
 }
 
+// stalled counts the messages of before the last generation.
+func (n *naive) stalled() (c inWindow) {
+	for _, t := range n.txs {
+		for _, m := range t.pending {
+			if m.generation+1 < n.generation {
+				c.add(1, int64(m.size))
+			}
+		}
+	}
+	return c
+}
+
+// repeatable counts the messages from the first unfinished transaction on, without those of the open one.
+func (n *naive) repeatable() (messages int) {
+	counts := false
+	for _, t := range n.txs {
+		counts = counts || !t.finished()
+		if counts && t.end != 0 {
+			messages += t.added
+		}
+	}
+	return messages
+}
+
+// fits tells whether a message of so many bytes may be added.
+func (n *naive) fits(l limits, size int) bool {
+	messages, bytes := n.load()
+	if messages == 0 {
+		return true
+	}
+	if s := n.stalled(); s.bytes+int64(s.messages)*stalledOverhead <= l.stalledBytes {
+		messages, bytes = messages-s.messages, bytes-s.bytes
+	}
+	return messages < l.messages && bytes+int64(size) <= l.bytes && n.repeatable() < l.repeatable
+}
+
 func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const maxMessages, maxBytes = 6, 40
+		const maxMessages, maxBytes, maxStalled = 6, 40, 4
+		l := limits{messages: maxMessages, bytes: maxBytes, repeatable: rapid.IntRange(1, 20).Draw(t, "repeatable")}
+		if rapid.Bool().Draw(t, "with stalled messages") {
+			l.stalledBytes = maxStalled * stalledOverhead
+		}
 		seed := pglogrepl.LSN(rapid.IntRange(1, 50).Draw(t, "seed"))
-		w := newWindow(seed, maxMessages, maxBytes)
+		w := newWindow(seed, l)
 		model := &naive{seed: seed}
 		numbers := map[int]uint64{} // index in the model -> number in the window
 		lsn := seed
-		open := false
+		open, now := false, anyTime
 		before := w.ackedLSN()
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": func(t *rapid.T) {
@@ -232,13 +287,21 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				}
 				size := rapid.IntRange(0, 60).Draw(t, "size")
 				messages, bytes := model.load()
-				fits := messages == 0 || messages < maxMessages && bytes+int64(size) <= maxBytes
+				fits := model.fits(l, size)
 				if got := w.tryAdd(size); got != fits {
 					t.Fatalf("tryAdd(%d) = %v with %d messages of %d bytes", size, got, messages, bytes)
 				}
 				if fits {
 					tx := &model.txs[len(model.txs)-1]
-					tx.pending, tx.had = append(tx.pending, size), true
+					tx.pending = append(tx.pending, naiveMessage{size, model.generation})
+					tx.added++
+				}
+			},
+			"age": func(t *rapid.T) {
+				now = now.Add(stallAge)
+				w.age(now)
+				if l.stalledBytes > 0 {
+					model.generation++
 				}
 			},
 			"commit": func(t *rapid.T) {
@@ -249,8 +312,18 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				lsn += pglogrepl.LSN(rapid.IntRange(1, 20).Draw(t, "advance"))
 				tx := &model.txs[len(model.txs)-1]
 				hold := rapid.Bool().Draw(t, "hold")
-				tx.end, tx.held = lsn, hold && tx.had
+				tx.end, tx.held = lsn, hold && tx.added > 0
 				w.commit(lsn, hold)
+			},
+			"replace": func(t *rapid.T) {
+				if len(model.txs) == 0 || len(model.txs[len(model.txs)-1].pending) == 0 {
+					t.Skip()
+				}
+				m := &model.txs[len(model.txs)-1].pending[0]
+				more := rapid.IntRange(0, 10).Draw(t, "larger by")
+				w.replace(m.size, m.size+more, m.generation)
+				m.size += more
+				model.replaced += int64(more)
 			},
 			"visible": func(t *rapid.T) {
 				end := seed + pglogrepl.LSN(rapid.IntRange(0, int(lsn-seed)).Draw(t, "visible up to"))
@@ -287,9 +360,9 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				i := rapid.SampledFrom(pending).Draw(t, "transaction")
 				tx := &model.txs[i]
 				k := rapid.IntRange(0, len(tx.pending)-1).Draw(t, "message")
-				size := tx.pending[k]
+				m := tx.pending[k]
 				tx.pending = append(tx.pending[:k:k], tx.pending[k+1:]...)
-				w.done(numbers[i], size)
+				w.done(numbers[i], m.size, m.generation)
 			},
 			"": func(t *rapid.T) {
 				acked := w.ackedLSN()
@@ -304,7 +377,9 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				if wantMessages, wantBytes := model.load(); messages != wantMessages || bytes != wantBytes {
 					t.Fatalf("in flight %d messages of %d bytes, in the model %d of %d", messages, bytes, wantMessages, wantBytes)
 				}
-				if messages > maxMessages+1 || w.unacknowledged() > maxMessages || bytes > maxBytes && w.unacknowledged() > 1 {
+				stalled := model.stalled()
+				if l.stalledBytes == 0 && (stalled.messages > 0 || messages > maxMessages+1 || w.unacknowledged() > maxMessages) ||
+					w.unacknowledged()-stalled.messages > maxMessages || bytes-stalled.bytes > maxBytes+model.replaced && w.unacknowledged() > 1 {
 					t.Fatalf("in flight %d messages, of which %d are not acknowledged, of %d bytes", messages, w.unacknowledged(), bytes)
 				}
 			},
@@ -312,8 +387,100 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 	})
 }
 
+// addOne commits a transaction of one message.
+func addOne(t *testing.T, w *window, end pglogrepl.LSN) (number uint64, generation uint32) {
+	t.Helper()
+	number = w.begin(anyTime)
+	require.True(t, w.tryAdd(1))
+	generation = w.generation
+	w.commit(end, false)
+	return number, generation
+}
+
+func isFull(w *window) bool {
+	w.begin(anyTime)
+	full := !w.tryAdd(1)
+	return full
+}
+
+func TestWindow_MessagesThatWaitForTheirPartitionLeaveRoomForOthers(t *testing.T) {
+	w := newWindow(100, limits{messages: 2, bytes: 1000, stalledBytes: 3 * (stalledOverhead + 1), repeatable: 100})
+	now := anyTime
+	w.age(now)
+	stuck, generation := addOne(t, w, 200)
+	next := pglogrepl.LSN(300)
+	for range 3 { // the other partition goes on, a second later each time
+		now = now.Add(stallAge)
+		number, in := addOne(t, w, next)
+		w.done(number, 1, in)
+		next += 100
+		w.age(now)
+	}
+	addOne(t, w, next)
+	addOne(t, w, next+100) // two besides the stalled one
+	require.True(t, isFull(w))
+	w.done(stuck, 1, generation)
+	require.Equal(t, next-100, w.ackedLSN())
+}
+
+// A large transaction to such a partition fills the window, and nothing else is in it that could be acknowledged.
+func TestWindow_ABurstToAPartitionThatWaitsLeavesRoomForOthers(t *testing.T) {
+	w := newWindow(100, limits{messages: 5, bytes: 1000, stalledBytes: 1 << 20, repeatable: 100})
+	now := anyTime
+	w.age(now)
+	w.begin(anyTime)
+	for range 5 {
+		require.True(t, w.tryAdd(1))
+	}
+	require.False(t, w.tryAdd(1))
+	for range 2 {
+		now = now.Add(stallAge)
+		w.age(now)
+	}
+	require.True(t, w.tryAdd(1))
+}
+
+func TestWindow_StalledMessagesHaveALimitOfMemory(t *testing.T) {
+	w := newWindow(100, limits{messages: 3, bytes: 1000, stalledBytes: 3 * (stalledOverhead + 1), repeatable: 100})
+	now, end := anyTime, pglogrepl.LSN(200)
+	w.age(now)
+	for range 4 { // one that waits, and one that is delivered, in each generation
+		addOne(t, w, end)
+		number, generation := addOne(t, w, end+100)
+		w.done(number, 1, generation)
+		now, end = now.Add(stallAge), end+200
+		w.age(now)
+	}
+	require.Equal(t, 3, w.stalled.messages)
+	addOne(t, w, end)
+	addOne(t, w, end+100)
+	require.True(t, isFull(w), "three are stalled and three are not")
+	w.commit(end+200, false)
+	for range 2 {
+		now = now.Add(stallAge)
+		w.age(now)
+	}
+	require.True(t, isFull(w), "six are stalled, which is more than the limit")
+}
+
+func TestWindow_BoundsWhatACrashRepeats(t *testing.T) {
+	w := newWindow(100, limits{messages: 10, bytes: 1000, repeatable: 5})
+	stuck, generation := addOne(t, w, 200)
+	for end := pglogrepl.LSN(300); end < 700; end += 100 { // four are delivered behind it
+		number, in := addOne(t, w, end)
+		w.done(number, 1, in)
+	}
+	require.True(t, isFull(w))
+	w.done(stuck, 1, generation)
+	require.True(t, w.tryAdd(1))
+	require.Zero(t, w.repeatable-w.open.repeatable)
+	for range 9 { // those of the open transaction do not count
+		require.True(t, w.tryAdd(1))
+	}
+}
+
 func TestWindow_HoldsNothingThatHadNoMessage(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	for lsn := pglogrepl.LSN(200); lsn < 5000; lsn++ {
 		w.begin(anyTime)
 		w.commit(lsn, true)
@@ -326,25 +493,25 @@ func TestWindow_HoldsNothingThatHadNoMessage(t *testing.T) {
 
 // A dead letter can be larger than the row in whose place it is.
 func TestWindow_ALargerMessageInPlaceOfAnotherKeepsOthersOut(t *testing.T) {
-	w := newWindow(100, 10, 1000)
+	w := newWindow(100, upTo(10, 1000))
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(900))
 	require.True(t, w.tryAdd(90))
-	w.replace(90, 300)
+	w.replace(90, 300, 0)
 	_, bytes, _ := w.inFlight()
 	require.Equal(t, int64(1200), bytes)
 	require.False(t, w.tryAdd(1))
-	w.done(tx, 300)
+	w.done(tx, 300, 0)
 	require.True(t, w.tryAdd(1))
 }
 
 func TestWindow_HeldTransactionWaitsUntilItIsVisible(t *testing.T) {
-	w := newWindow(100, 2, 1000)
+	w := newWindow(100, upTo(2, 1000))
 	var seen []time.Time
 	see := func(at time.Time) { seen = append(seen, at) }
 	first := w.begin(anyTime)
 	require.True(t, w.tryAdd(10))
-	w.done(first, 10)
+	w.done(first, 10, 0)
 	w.commit(200, true)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN(), "written is not visible")
 	w.idle(250)
@@ -362,7 +529,7 @@ func TestWindow_HeldTransactionWaitsUntilItIsVisible(t *testing.T) {
 	w.commit(300, true)
 	w.visible(300, see)
 	require.Equal(t, pglogrepl.LSN(250), w.ackedLSN(), "visible is not written: the sink has reported it too early")
-	w.done(second, 10)
+	w.done(second, 10, 0)
 	require.Equal(t, pglogrepl.LSN(300), w.ackedLSN())
 	require.Len(t, seen, 2)
 	messages, bytes, _ := w.inFlight()
@@ -379,18 +546,18 @@ func through(w *window, transactions, rows int) {
 		}
 		w.commit(w.ackedLSN()+100, false)
 		for range rows {
-			w.done(tx, 300)
+			w.done(tx, 300, 0)
 		}
 	}
 }
 
 func TestWindow_AllocatesNothingPerRow(t *testing.T) {
-	w := newWindow(1, 1<<20, 1<<40)
+	w := newWindow(1, upTo(1<<20, 1<<40))
 	require.Zero(t, testing.AllocsPerRun(1000, func() { through(w, 10, 1); through(w, 1, 10) }))
 }
 
 func BenchmarkWindow_OneRowTransactions(b *testing.B) {
-	w := newWindow(0, 1<<20, 1<<40)
+	w := newWindow(0, upTo(1<<20, 1<<40))
 	b.ReportAllocs()
 	lsn := pglogrepl.LSN(1)
 	for b.Loop() {
@@ -398,13 +565,13 @@ func BenchmarkWindow_OneRowTransactions(b *testing.B) {
 		w.tryAdd(300)
 		lsn += 100
 		w.commit(lsn, false)
-		w.done(tx, 300)
+		w.done(tx, 300, 0)
 	}
 }
 
 // One operation is one row.
 func BenchmarkWindow_TenRowTransactions(b *testing.B) {
-	w := newWindow(1, 1<<20, 1<<40)
+	w := newWindow(1, upTo(1<<20, 1<<40))
 	b.ReportAllocs()
 	through(w, b.N/10, 10)
 }

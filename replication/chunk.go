@@ -79,8 +79,9 @@ func (b *Batch) releaseChunks() {
 
 // chunks is the free list of a stream.
 type chunks struct {
-	mu   sync.Mutex // guards free
-	free []*Chunk   // the one released last is the last
+	held atomic.Int64 // bytes of the chunks with references
+	mu   sync.Mutex   // guards free
+	free []*Chunk     // the one released last is the last
 }
 
 // take returns a chunk of at least size bytes with one reference.
@@ -96,10 +97,12 @@ func (cs *chunks) take(size int) *Chunk {
 		c = &Chunk{bytes: make([]byte, max(size, ChunkBytes)), pool: cs}
 	}
 	c.refs.Store(1)
+	cs.held.Add(int64(len(c.bytes)))
 	return c
 }
 
 func (cs *chunks) putBack(c *Chunk) {
+	cs.held.Add(-int64(len(c.bytes)))
 	if len(c.bytes) > ChunkBytes { // for a long row; there may be no second
 		return
 	}

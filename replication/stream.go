@@ -59,6 +59,10 @@ func (s *Stream) ConfirmedFlushLSN() pglogrepl.LSN { return pglogrepl.LSN(s.conf
 // ReceivedBytes counts what was read from the connection. Safe for concurrent use.
 func (s *Stream) ReceivedBytes() uint64 { return s.bytes.Load() }
 
+// BufferBytes returns the size of the read buffers that are in use: the one that is being filled,
+// and those that a Batch or a message retains. Safe for concurrent use.
+func (s *Stream) BufferBytes() int64 { return s.wire.chunks.held.Load() }
+
 // Run reads, decodes and sends batches to out until an error ends the stream, ctx ends, or stop
 // ends and the open transaction is complete: then it returns nil. If ctx ends it returns its
 // cause. It closes out. The receiver releases each Batch. Statuses leave on time also while out

@@ -45,6 +45,7 @@ type Origin struct {
 	LSN         pglogrepl.LSN // commit LSN of its transaction
 	Index       uint32        // of the event in its transaction
 	Transaction uint64        // the window's number of the transaction
+	Generation  uint32        // of the window, in which the message was added
 	CommitTime  time.Time     // by the server's clock
 	HandedOver  time.Time     // to the sink, by our clock
 	Relation    string        // schema-qualified table, or "message:<prefix>"
@@ -203,6 +204,29 @@ type Position struct {
 	Source     Source
 	LSN        pglogrepl.LSN // commit end
 	CommitTime time.Time     // of the transaction that ends there; zero: none in particular does
+}
+
+// Stalled are the partitions that have acknowledged nothing for StalledAfter, though messages wait
+// for them.
+type Stalled struct {
+	Partitions int       `json:"partitions"`
+	Messages   int       `json:"messages"` // that wait for them
+	Topic      string    `json:"topic"`    // of the partition that has been stalled for the longest
+	Partition  int32     `json:"partition"`
+	Leaderless bool      `json:"leaderless"` // it has no leader
+	Since      time.Time `json:"since"`      // when its oldest message was sent
+	Next       string    `json:"next"`       // a command that shows why
+}
+
+// StalledAfter is long for a broker, which acknowledges within milliseconds. A garbage collection
+// or an election takes up to three seconds.
+const StalledAfter = 3 * time.Second
+
+// Staller is a Sink that knows which partitions are stalled.
+type Staller interface {
+	Sink
+	// Stalled returns them; zero: none is. Safe for concurrent use.
+	Stalled() Stalled
 }
 
 // Deduplicator is a Sink that finds what an earlier session has published.

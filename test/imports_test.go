@@ -86,7 +86,7 @@ var allowed = map[string][]string{
 		"sink/kafka", "slot", "slot/monitor",
 	},
 	"internal/alerts":     {"internal/health"},
-	"internal/health":     {"relay", "slot", "slot/monitor"},
+	"internal/health":     {"relay", "sink", "slot", "slot/monitor"},
 	"internal/catalog":    {"internal/postgres", "router"},
 	"internal/httpserver": {},
 	"relay": {

@@ -43,18 +43,10 @@ func (c *checker) process() []Finding {
 	return fs
 }
 
-// What a relay needs: messages in flight are in memory as read and as sent, and garbage is
-// collected before the limit is reached. With 16 MiB in flight the peak was 54 MiB in a container
-// of 64 MiB. Shown by TestFault31_ContainerLimitSuffices.
-const (
-	baseMemory     = 32 << 20
-	inFlightCopies = 2
-)
-
 // judgeMemory takes bytes: limit is the container's, zero if there is none; goLimit is GOMEMLIMIT,
 // math.MaxInt64 if it is not set.
 func judgeMemory(limit, goLimit, inFlight int64) Finding {
-	need := baseMemory + inFlightCopies*inFlight
+	need := memory.Base + memory.InFlightCopies*inFlight
 	goNeed := int64(float64(need) * memory.GoShare)
 	formula := fmt.Sprintf("%s: 32 MiB and twice relay.in_flight_bytes, %s", health.Bytes(need),
 		health.Bytes(inFlight))
@@ -64,8 +56,8 @@ func judgeMemory(limit, goLimit, inFlight int64) Finding {
 	switch {
 	case limit > 0 && limit < need:
 		smaller := `"1MiB" or less`
-		if limit > baseMemory {
-			smaller = fmt.Sprintf(`"%dKiB"`, (limit-baseMemory)/inFlightCopies>>10)
+		if limit > memory.Base {
+			smaller = fmt.Sprintf(`"%dKiB"`, (limit-memory.Base)/memory.InFlightCopies>>10)
 		}
 		return container.warn(
 			formula+": beyond its limit the system kills the relay, and what was in flight comes twice",

@@ -26,6 +26,7 @@ import (
 	"github.com/postrider/postrider/internal/history"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/logging"
+	"github.com/postrider/postrider/internal/memory"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/status"
@@ -74,9 +75,16 @@ func New(
 		return nil, &exit.Error{Code: exit.Config, Err: err, Next: "postrider config validate"}
 	}
 	p := newPipeline(env, l.Config, set, log)
+	limits := l.Config.Relay
+	limits.StalledBytes = memory.Stalled(memory.Limit(os.DirFS("/")), limits.InFlightBytes,
+		limits.StalledBytes)
+	if limits.StalledBytes < l.Config.Relay.StalledBytes {
+		log.Info().Int64("limit_bytes", limits.StalledBytes).
+			Msg("relay.stalled_bytes lowered to what the container leaves")
+	}
 	d := &Daemon{
 		env: env, cfg: l.Config, level: new(logging.Level), pipeline: p,
-		Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, notifier: notifier,
+		Relay: relay.New(limits, p.parts()), metrics: set, notifier: notifier,
 		health: health.NewWatcher(set, component("health")), started: time.Now(),
 	}
 	if l.Config.WriteBack.Enabled {

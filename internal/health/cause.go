@@ -56,6 +56,8 @@ func (f *facts) findCause() cause {
 		return f.hanging()
 	case f.sinkSilent() > 0:
 		return f.silence()
+	case f.Relay.Stalled.Partitions > 0:
+		return f.stalled()
 	case waits:
 		return standby
 	case session.name != "":
@@ -165,6 +167,26 @@ func (f *facts) silence() cause {
 	c := because(f.sink(), "%s has acknowledged nothing for %s, with %d messages in flight",
 		f.sink(), Duration(f.Now.Sub(f.Relay.WaitingSince)), f.Relay.InFlight)
 	c.since = f.Relay.WaitingSince
+	if f.Relay.Stalled.Partitions > 0 {
+		c.because += "; " + f.stalled().because
+	}
+	return c
+}
+
+// stalled returns the cause while partitions are stalled.
+func (f *facts) stalled() cause {
+	s := f.Relay.Stalled
+	name, others, how := fmt.Sprintf("partition %d of topic %q", s.Partition, s.Topic), "",
+		"has acknowledged nothing"
+	if s.Leaderless {
+		how = "has no leader, and has acknowledged nothing"
+	}
+	if s.Partitions > 1 {
+		others = fmt.Sprintf(", as the first of %d partitions", s.Partitions)
+	}
+	c := because(name, "%s %s for %s%s; %d messages wait, and no position behind them is confirmed",
+		name, how, Duration(f.Now.Sub(s.Since)), others, s.Messages)
+	c.since, c.fix = s.Since, s.Next
 	return c
 }
 

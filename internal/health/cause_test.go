@@ -72,6 +72,29 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			[]string{Stuck, LagHigh},
 		},
 		{
+			"late because partitions have no leader",
+			[]func(*Input){partitionStalled(40*time.Second, 4, true)},
+			LagHigh, `partition 3 of topic "outbox.event.order"`,
+			`the oldest transaction in flight was committed 40s ago: partition 3 of topic "outbox.event.order" has no leader, ` +
+				"and has acknowledged nothing for 40s, as the first of 4 partitions; 1200 messages wait, " +
+				"and no position behind them is confirmed",
+			"kafka-topics.sh", []string{LagHigh},
+		},
+		{
+			"near loss because one partition waits",
+			[]func(*Input){partitionStalled(6*time.Minute, 1, false), inSlot(unreserved), retained(5<<30, 5<<30)},
+			SlotNearLoss, `partition 3 of topic "outbox.event.order"`,
+			`partition 3 of topic "outbox.event.order" has acknowledged nothing for 6m0s; 1200 messages wait`,
+			"kafka-topics.sh", []string{SlotNearLoss, LagHigh, Backlog},
+		},
+		{
+			"everything waits for partitions without a leader",
+			[]func(*Input){partitionStalled(6*time.Minute, 2, true), inRelay(func(r *relay.State) { r.WaitingSince = ago(5 * time.Minute) })},
+			Stuck, "kafka at kafka-1:9092",
+			`has acknowledged nothing for 5m0s, with 1234 messages in flight; partition 3 of topic "outbox.event.order" has no leader`,
+			"postrider check", []string{Stuck, LagHigh},
+		},
+		{
 			"much kept because of a prepared transaction",
 			[]func(*Input){held(prepared(2 * time.Hour)), held(transaction(time.Minute)),
 				retained(1<<20, 5<<30), grows},

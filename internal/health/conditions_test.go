@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
 )
@@ -64,6 +65,15 @@ func backingOff(reason, text string) func(*Input) {
 func silentFor(d time.Duration) func(*Input) {
 	return inRelay(func(r *relay.State) {
 		r.InFlight, r.WaitingSince, r.OldestUnacked = 17, ago(d), ago(d)
+	})
+}
+
+// partitionStalled has some partitions wait, while others are acknowledged.
+func partitionStalled(d time.Duration, partitions int, leaderless bool) func(*Input) {
+	return inRelay(func(r *relay.State) {
+		r.InFlight, r.WaitingSince, r.OldestUnacked = 1234, now, ago(d)
+		r.Stalled = sink.Stalled{Partitions: partitions, Messages: 1200, Topic: "outbox.event.order", Partition: 3,
+			Leaderless: leaderless, Since: ago(d), Next: "kafka-topics.sh"}
 	})
 }
 
@@ -609,7 +619,8 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"a failover of the day before": {phantoms(relay.Phantoms{
 			At: ago(25 * time.Hour), ForkLSN: 1, ReceivedLSN: 2, Messages: 1,
 		})},
-		"nothing in flight": {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
+		"a partition that waits for its next leader": {partitionStalled(20*time.Second, 2, true)},
+		"nothing in flight":                          {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
 		"a standby that confirms": {gated(monitor.StandbySlot{
 			Name: "standby1", Exists: true, Active: true,
 		})},

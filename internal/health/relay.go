@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink"
 )
 
 const (
 	// loopHangs is long for the session loop, which runs once a second whatever happens.
 	loopHangs = time.Minute
-	// sinkSilent is long for a broker, which acknowledges within milliseconds. A garbage collection
-	// or an election takes up to three seconds.
-	sinkSilent = 3 * time.Second
 	// startSlow is long for a first session, which opens within two seconds.
 	startSlow = 10 * time.Second
 )
@@ -113,12 +111,12 @@ func (f *facts) hanging() cause {
 }
 
 // sinkSilent returns for how long the sink has not acknowledged messages in flight; zero: not for
-// longer than the constant sinkSilent.
+// longer than sink.StalledAfter.
 func (f *facts) sinkSilent() time.Duration {
 	if f.Relay.WaitingSince.IsZero() || f.Relay.InFlight == 0 {
 		return 0
 	}
-	if silent := f.Now.Sub(f.Relay.WaitingSince); silent > sinkSilent {
+	if silent := f.Now.Sub(f.Relay.WaitingSince); silent > sink.StalledAfter {
 		return silent
 	}
 	return 0
@@ -163,6 +161,9 @@ func judgeLag(f *facts) Condition {
 	switch {
 	case f.sinkSilent() > 0:
 		why = f.silence()
+	case r.Stalled.Partitions > 0:
+		why = f.stalled()
+		c.Next = why.fix
 	case f.Relay.Rate.Limiting != "":
 		why = f.limited()
 		why.because += "; " + f.caughtUp()

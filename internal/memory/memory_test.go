@@ -38,6 +38,15 @@ func TestLimitMemory_StaysBelowTheContainer(t *testing.T) {
 	}
 }
 
+func TestStalled_LeavesRoomForWhatIsInFlight(t *testing.T) {
+	const inFlight, wanted = 8 << 20, 64 << 20
+	require.EqualValues(t, wanted, Stalled(0, inFlight, wanted), "no container")
+	require.Zero(t, Stalled(64<<20, inFlight, wanted), "48 MiB, of which 32 MiB and twice 8 MiB are taken")
+	require.EqualValues(t, 24<<20, Stalled(128<<20, inFlight, wanted))
+	require.EqualValues(t, wanted, Stalled(1<<30, inFlight, wanted))
+	require.Zero(t, Stalled(16<<20, inFlight, wanted))
+}
+
 func TestTuneCollector_LeavesGOGCToTheUser(t *testing.T) {
 	t.Cleanup(func() { debug.SetGCPercent(100); debug.SetMemoryLimit(math.MaxInt64) })
 	// 100: the runtime itself reads the variable, and this process had none

@@ -58,6 +58,7 @@ type Set struct {
 	// Those of single topics are in Topic.
 	PublishSeconds prometheus.Histogram   `name:"sink_publish_seconds"`
 	PublishErrors  *prometheus.CounterVec `name:"sink_publish_errors_total" labels:"reason"`
+	Stalled        prometheus.Gauge       `name:"sink_stalled_partitions"`
 	Requests       prometheus.Counter     `name:"sink_requests_total"` // produce requests
 	RequestBytes   prometheus.Counter     `name:"sink_request_bytes_total"`
 

@@ -58,6 +58,12 @@ func FindSmallISRCommand(cfg Config) string {
 		" --describe --under-min-isr-partitions"
 }
 
+// FindLeaderlessCommand lists partitions without a leader.
+func FindLeaderlessCommand(cfg Config) string {
+	return "kafka-topics.sh --bootstrap-server " + cfg.bootstrap() +
+		" --describe --unavailable-partitions"
+}
+
 // AllowCommand gives our login a right: options of kafka-acls.sh, the topic among them. Only the
 // brokers have the name of a login by certificate.
 func AllowCommand(cfg Config, right string) string {

@@ -322,7 +322,8 @@ func TestLinear_WhatIsNotPublishedTakesRoomToo(t *testing.T) {
 [router]
 route.topic.replacement = "${routedByValue}"
 [relay]
-in_flight_bytes = "6MiB"`)
+in_flight_bytes = "6MiB"
+stalled_bytes = 0`)
 			s.cluster = cluster{broker}
 			r := s.run(t)
 			inFlight := func() float64 { return r.metrics(t)[`postrider_relay_in_flight_messages{slot="`+s.slot+`"}`] }

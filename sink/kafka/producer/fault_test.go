@@ -88,6 +88,55 @@ func TestSink_OutlastsConnectionsThatEndBeforeTheFirstAnswer(t *testing.T) {
 	require.GreaterOrEqual(t, requests.Load(), int32(6))
 }
 
+func TestStalled_NamesThePartitionThatWaits(t *testing.T) {
+	t.Parallel()
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
+	var away atomic.Bool
+	away.Store(true)
+	c.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		produce := request.(*kmsg.ProduceRequest)
+		if !away.Load() {
+			return nil, nil, false
+		}
+		response := produce.ResponseKind().(*kmsg.ProduceResponse)
+		of := kmsg.NewProduceResponseTopic()
+		of.Topic, of.TopicID = produce.Topics[0].Topic, produce.Topics[0].TopicID
+		for _, p := range produce.Topics[0].Partitions {
+			one := kmsg.NewProduceResponseTopicPartition()
+			if one.Partition = p.Partition; p.Partition == 1 {
+				one.ErrorCode = kerr.NotEnoughReplicas.Code
+			}
+			of.Partitions = append(of.Partitions, one)
+		}
+		response.Topics = append(response.Topics, of)
+		return response, nil, true
+	})
+	got := newOutcomes()
+	s := openSink(t, quick(c.ListenAddrs()...), got.done)
+	to := func(partition int32, n int) {
+		ms := numbered("orders", n)
+		for _, m := range ms {
+			m.Partition = partition
+		}
+		require.NoError(t, s.Publish(parts.Within(t, patience), ms))
+	}
+	require.Zero(t, s.Stalled())
+	to(1, 1)
+	to(1, 2) // which the client does not get yet
+	to(0, 1)
+	got.wait(t, 1)
+	parts.Await(t, "a stalled partition", func() (bool, error) { return s.Stalled() != sink.Stalled{}, nil })
+	stalled := s.Stalled()
+	require.WithinDuration(t, time.Now(), stalled.Since.Add(sink.StalledAfter), parts.Patience)
+	require.Contains(t, stalled.Next, "--under-min-isr-partitions")
+	stalled.Since, stalled.Next = time.Time{}, ""
+	require.Equal(t, sink.Stalled{Partitions: 1, Messages: 3, Topic: "orders", Partition: 1}, stalled)
+	away.Store(false)
+	got.wait(t, 4)
+	parts.Await(t, "none is stalled", func() (bool, error) { return s.Stalled() == sink.Stalled{}, nil })
+}
+
 // What it does not call so is reported, and the sink takes no more.
 func TestSink_ReportsWhatCannotHeal(t *testing.T) {
 	for _, test := range []struct {

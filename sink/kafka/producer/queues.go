@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
 )
 
@@ -21,10 +22,11 @@ const (
 	// of all topics again. If as many queues wait for new topics as the client has topics, they are
 	// added at once.
 	newTopicDelay = time.Millisecond
-	// maxMessages and maxBytes are the limits of all queues. The last message accepted may exceed
+	// maxMessages and maxBytes are the limits of all queues, above those of the relay
+	// (relay.stalled_bytes is 512 MiB at most). The last message accepted may exceed
 	// them. The relay's own limits are lower by default.
-	maxMessages = 100_000
-	maxBytes    = 64 << 20
+	maxMessages = 1 << 20
+	maxBytes    = 1 << 30
 )
 
 // queues holds the records that the client does not have yet, by partition. The client never has
@@ -65,6 +67,7 @@ type partitionQueue struct {
 	bytes       int
 	queued      bool         // in queues.ready or queues.newTopicQueues
 	inClient    atomic.Int32 // messages
+	sent        time.Time    // when the client got its batch
 	lastAck     time.Time    // when the client last reported a whole batch; zero: never
 }
 
@@ -187,6 +190,7 @@ func (qs *queues) next(f *flush, now time.Time) {
 		q.bytes -= size - kafka.BatchHeader
 		qs.allMessages -= taken
 		qs.allBytes -= size - kafka.BatchHeader
+		q.sent = now
 		q.inClient.Store(int32(taken)) //nolint:gosec // a batch has fewer
 		qs.inClient.Add(int64(taken))
 	}
@@ -200,6 +204,26 @@ func (qs *queues) next(f *flush, now time.Time) {
 func (qs *queues) acked(q *partitionQueue) (freed, idle bool) {
 	freed = q.inClient.Add(-1) == 0
 	return freed, qs.inClient.Add(-1) == 0
+}
+
+// stalled returns the partitions whose batch the client has had for sink.StalledAfter. Leaderless
+// is not set.
+func (qs *queues) stalled(now time.Time) (s sink.Stalled) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for name, t := range qs.topics {
+		for number, q := range t.queues {
+			if q == nil || q.inClient.Load() == 0 || now.Sub(q.sent) < sink.StalledAfter {
+				continue
+			}
+			s.Partitions++
+			s.Messages += q.messages + int(q.inClient.Load())
+			if s.Since.IsZero() || q.sent.Before(s.Since) {
+				s.Topic, s.Partition, s.Since = name, int32(number), q.sent //nolint:gosec // few
+			}
+		}
+	}
+	return s
 }
 
 // close closes the queues and returns their records, in the order of each queue.

@@ -80,9 +80,16 @@ func (p *recordPool) put(used []*record) {
 		r.reset()
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if room := recordsKept - len(p.returned); room < len(used) {
+		used = used[:max(room, 0)]
+	}
 	p.returned = append(p.returned, used...)
-	p.mu.Unlock()
 }
+
+// recordsKept is how many free records are kept: more than the relay's default limits have in
+// flight, unless partitions were stalled.
+const recordsKept = 10_000
 
 // kafkaRecord returns a new kgo.Record for a message.
 func kafkaRecord(m *sink.Message) *kgo.Record {

@@ -37,6 +37,10 @@ type Sink struct {
 	timer       *time.Timer   // calls expire
 	room        chan struct{} // has a token when there may be room again
 
+	stalledMu sync.Mutex // guards the next two
+	stalled   sink.Stalled
+	stalledAt time.Time // when the queues were looked at
+
 	failureMu  sync.Mutex     // serializes reports, so that done receives the first failure first
 	flushes    sync.WaitGroup // that the client has
 	background sync.WaitGroup
@@ -106,7 +110,7 @@ func (s *Sink) start() {
 	s.background.Go(s.failPending)                  // the same
 }
 
-var _ sink.Sink = (*Sink)(nil)
+var _ sink.Staller = (*Sink)(nil)
 
 // Publish queues messages for the producer. It blocks while a topic is looked up for the first
 // time and while the queues are full. For a message that cannot be sent it returns a
@@ -205,6 +209,29 @@ func (s *Sink) hasLeader(topic string) func(int32) bool {
 		leader, _, err := s.client.PartitionLeader(topic, partition)
 		return err == nil && leader >= 0
 	}
+}
+
+// Stalled implements sink.Staller. It looks at the queues once a second at most: there may be tens
+// of thousands.
+func (s *Sink) Stalled() sink.Stalled {
+	if s.queues.inClient.Load() == 0 {
+		return sink.Stalled{}
+	}
+	s.stalledMu.Lock()
+	defer s.stalledMu.Unlock()
+	now := time.Now()
+	if now.Sub(s.stalledAt) < time.Second {
+		return s.stalled
+	}
+	s.stalled, s.stalledAt = s.queues.stalled(now), now
+	if s.stalled.Partitions > 0 {
+		of := &s.stalled
+		of.Leaderless = !s.hasLeader(of.Topic)(of.Partition)
+		if of.Next = kafka.FindSmallISRCommand(s.cfg); of.Leaderless {
+			of.Next = kafka.FindLeaderlessCommand(s.cfg)
+		}
+	}
+	return s.stalled
 }
 
 func (s *Sink) progress() (answers int64, waiting bool) {

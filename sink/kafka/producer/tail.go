@@ -191,7 +191,8 @@ func positionOf(headers []kgo.RecordHeader, source string) (p position, ok bool)
 }
 
 // tailKeys is how many keys the tails of a sink hold together: 5 MiB at up to 39 bytes for a key.
-// After a kill at most relay.in_flight_messages rows are missing.
+// After a kill at most what was in flight is missing, stalled messages included: 70,000 messages
+// with the default limits.
 const tailKeys = 1 << 17
 
 // tails are the tails of a sink, with common limits. Only the goroutine of Publish uses them.
