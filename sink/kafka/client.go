@@ -136,11 +136,12 @@ func (c *Client) Close() {
 	c.Client.Close()
 }
 
-// RetryTimeout is how long a request is repeated. That of a record is the sink's matter.
+// RetryTimeout is how long a request is repeated. That of a record is the sink's matter. The
+// client may repeat one at a coordinator that is down: only the next session looks for another.
 func (c *Config) RetryTimeout(key int16) time.Duration {
 	switch kmsg.Key(key) {
 	case kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.FindCoordinator:
-		return c.DeliveryTimeout
+		return min(c.DeliveryTimeout, c.ReadTimeout)
 	}
 	return max(lookupPatience, 2*c.RetryBackoff)
 }

@@ -53,6 +53,40 @@ func TestDialer_DiscardsWhatWasNotSent(t *testing.T) {
 	}
 }
 
+// As a load balancer does in front of a broker that is down.
+func TestDialer_AConnectionThatEndsInItsHandshakeIsNoConnection(t *testing.T) {
+	a := parts.NewAuthority(t)
+	for name, end := range map[string]func(net.Conn){
+		"closed": func(conn net.Conn) { _ = conn.Close() },
+		"reset":  func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0); _ = conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer listener.Close()
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = conn.Read(make([]byte, 1))
+					end(conn)
+				}
+			}()
+			cfg := quick(listener.Addr().String())
+			cfg.TLS = TLSConfig{Enabled: true, CAFile: a.CAFile()}
+			d := NewDialer(&cfg)
+			defer d.Cut(sink.ErrClosed)
+			_, err = d.Dial("tcp", listener.Addr().String())
+			var op *net.OpError
+			require.ErrorAs(t, err, &op)
+			require.Equal(t, "dial", op.Op, "by which the client looks for another coordinator")
+			require.NotContains(t, err.Error(), "dial tcp")
+		})
+	}
+}
+
 func TestDialer_ReadsCertificatesAtEachConnect(t *testing.T) {
 	a := parts.NewAuthority(t)
 	server := a.Server(x509.Certificate{})
