@@ -72,6 +72,10 @@ var rows = []row{
 	{43, "kill -9 of the relay and of a consumer with an inbox, 100 times each", "0", "window, for each kill; none in the consumer's database", ""},
 	{44, "tokens of 10 s for ten minutes; the provider of tokens is away, refuses, or issues what the broker refuses", "0", "0; window, for each session that ends", "tokens that are renewed end no session; a refusal says what to do"},
 	{45, "schema registry away, with known schemas and, after kill -9 of the relay, without any", "0", "window, for the kill", "rows with known schemas go on; the others wait, and go on by themselves"},
+	{46, "a cluster of three brokers (TLS, SCRAM): each restarted, killed, killed and restarted at once; controller moved, replicas reassigned, leaders elected", "0", "0", "one session; no partition waits for longer than with a plain producer, plus a second"},
+	{47, "a third of the partitions without a leader for a minute, then kill -9 of the relay", "0", "what was published since the oldest message that waited", "the other partitions go on, and the status names the partition; `dedup = \"tail\"`: 0 duplicates"},
+	{48, "`exactly_once` on the cluster: brokers stopped and killed one after the other, the relay killed 100 times", "0", "0", "no partial transaction is visible"},
+	{49, "a primary with two standbys (17, 18): 20 switchovers and 20 failovers under load", "0", "window, for each", "the relay follows each time; no phantom events"},
 }
 
 // prefix is how the names of a row's tests begin.
@@ -132,5 +136,5 @@ func TestMatrix_EveryRowHasATest(t *testing.T) {
 		require.Equal(t, i+1, r.number)
 		require.True(t, covered[r.number], "no test %s_... for: %s", r.prefix(), r.fault)
 	}
-	require.Len(t, rows, 45)
+	require.Len(t, rows, 49)
 }

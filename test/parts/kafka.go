@@ -29,6 +29,8 @@ type KafkaConfig struct {
 	// Empty means PLAINTEXT. The listener is called CLIENT in Properties
 	// ("listener.name.client...").
 	Protocol string
+	// Host is where clients reach that listener; empty: 127.0.0.1.
+	Host string
 	// Properties are further lines of server.properties, over this package's own.
 	Properties map[string]string
 	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener has

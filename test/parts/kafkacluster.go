@@ -33,8 +33,9 @@ type KafkaCluster struct {
 	Nodes  []*Broker // by node ID, from 1 at index 0
 	CAFile string    // which clients trust
 
-	cfg   KafkaConfig
-	cache kafkaCache
+	cfg    KafkaConfig
+	cache  kafkaCache
+	client *kgo.Client // for State; nil until its first call
 }
 
 // StartKafkaCluster starts one, with cfg for each of its brokers. It ends with the test.
@@ -159,11 +160,10 @@ type Partition struct {
 func (c *KafkaCluster) State(t testing.TB, topic string) map[int32]Partition {
 	t.Helper()
 	found := map[int32]Partition{}
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.direct...), kgo.RetryTimeout(time.Second),
-		kgo.DialTimeout(time.Second))
-	require.NoError(t, err)
-	defer client.Close()
-	topics, err := kadm.NewClient(client).ListTopics(t.Context(), topic)
+	if c.client == nil {
+		c.client = c.Client(t, kgo.RetryTimeout(time.Second), kgo.DialTimeout(time.Second))
+	}
+	topics, err := kadm.NewClient(c.client).ListTopics(t.Context(), topic)
 	if err != nil {
 		return nil
 	}

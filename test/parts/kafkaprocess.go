@@ -75,7 +75,7 @@ func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string
 
 // configure gives the broker its ports, its configuration and its formatted data.
 func (b *Broker) configure(cfg KafkaConfig, formatted string) error {
-	client, clientErr := freeAddress()
+	client, clientErr := freeAddressOf(cmp.Or(cfg.Host, "127.0.0.1"))
 	direct, directErr := freeAddress()
 	if err := errors.Join(clientErr, directErr); err != nil {
 		return err
@@ -119,9 +119,11 @@ func (b *Broker) configure(cfg KafkaConfig, formatted string) error {
 	return writeProperties(b.process.propertiesFile(), properties)
 }
 
-func freeAddress() (string, error) {
+func freeAddress() (string, error) { return freeAddressOf("127.0.0.1") }
+
+func freeAddressOf(host string) (string, error) {
 	port, err := child.FreePort()
-	return fmt.Sprintf("127.0.0.1:%d", port), err
+	return fmt.Sprintf("%s:%d", host, port), err
 }
 
 // addListeners adds those of KafkaConfig.Listeners.

@@ -67,19 +67,28 @@ func (b *Broker) DeleteTopic(t testing.TB, name string) {
 		func() (bool, error) { return !b.hosts(t, name, partitions), nil })
 }
 
+// EndsRequest asks the leaders of the partitions of topics for what consumers can see. To a broker
+// it is sent directly: that answers for the partitions that it leads.
+func EndsRequest(partitions int32, topics ...string) *kmsg.ListOffsetsRequest {
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID = -1
+	for _, topic := range topics {
+		of := kmsg.NewListOffsetsRequestTopic()
+		of.Topic = topic
+		for partition := range partitions {
+			one := kmsg.NewListOffsetsRequestTopicPartition()
+			one.Partition, one.Timestamp = partition, -1 // the end
+			of.Partitions = append(of.Partitions, one)
+		}
+		request.Topics = append(request.Topics, of)
+	}
+	return request
+}
+
 // hosts reports whether a broker still has a partition of a topic, whatever its metadata is.
 func (b *Broker) hosts(t testing.TB, topic string, partitions int32) (there bool) {
 	t.Helper()
-	request := kmsg.NewPtrListOffsetsRequest()
-	request.ReplicaID = -1
-	of := kmsg.NewListOffsetsRequestTopic()
-	of.Topic = topic
-	for partition := range partitions {
-		one := kmsg.NewListOffsetsRequestTopicPartition()
-		one.Partition, one.Timestamp = partition, -1 // the end
-		of.Partitions = append(of.Partitions, one)
-	}
-	request.Topics = append(request.Topics, of)
+	request := EndsRequest(partitions, topic)
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...))
 	require.NoError(t, err)
 	defer client.Close()
