@@ -19,10 +19,12 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// Addresses of the two ends of the link: the servers are near, the relay is far.
-const (
-	nearAddress = "10.99.7.1"
-	farAddress  = "10.99.7.2"
+// The two ends of the link: the servers are near, the relay is far. Another run has others.
+var (
+	nearAddress = fmt.Sprintf("10.99.%d.1", os.Getpid()%250)
+	farAddress  = fmt.Sprintf("10.99.%d.2", os.Getpid()%250)
+	nearDevice  = fmt.Sprintf("near-%d", os.Getpid())
+	farDevice   = fmt.Sprintf("far-%d", os.Getpid())
 )
 
 // link is the network between two interfaces. Changes count from the next packet on.
@@ -46,20 +48,18 @@ const queue = 100 * time.Millisecond
 func newLink(t testing.TB, mtu int) *link {
 	t.Helper()
 	l := &link{namespace: fmt.Sprintf("postrider-%d", os.Getpid())}
-	if err := run("ip", "netns", "add", l.namespace); err != nil {
-		parts.Lacking(t, "netns", fmt.Sprintf("a network namespace can't be made here, which takes root on Linux: %v", err))
-	}
+	need(t, run("ip", "netns", "add", l.namespace))
 	t.Cleanup(func() { require.NoError(t, run("ip", "netns", "del", l.namespace)) })
-	l.near, l.far = tun(t, "postrider-near"), tun(t, "postrider-far")
+	l.near, l.far = tun(t, nearDevice), tun(t, farDevice)
 	for _, args := range [][]string{
-		{"ip", "link", "set", "postrider-far", "netns", l.namespace},
-		{"ip", "addr", "add", nearAddress + "/30", "dev", "postrider-near"},
-		{"ip", "link", "set", "postrider-near", "mtu", fmt.Sprint(mtu), "up"},
-		{"ip", "-n", l.namespace, "addr", "add", farAddress + "/30", "dev", "postrider-far"},
-		{"ip", "-n", l.namespace, "link", "set", "postrider-far", "mtu", fmt.Sprint(mtu), "up"},
+		{"ip", "link", "set", farDevice, "netns", l.namespace},
+		{"ip", "addr", "add", nearAddress + "/30", "dev", nearDevice},
+		{"ip", "link", "set", nearDevice, "mtu", fmt.Sprint(mtu), "up"},
+		{"ip", "-n", l.namespace, "addr", "add", farAddress + "/30", "dev", farDevice},
+		{"ip", "-n", l.namespace, "link", "set", farDevice, "mtu", fmt.Sprint(mtu), "up"},
 		{"ip", "-n", l.namespace, "link", "set", "lo", "up"},
 	} {
-		require.NoError(t, run(args...))
+		need(t, run(args...))
 	}
 	l.wg.Go(func() { l.pass(l.far, l.near) })
 	l.wg.Go(func() { l.pass(l.near, l.far) })
@@ -68,6 +68,14 @@ func newLink(t testing.TB, mtu int) *link {
 		l.wg.Wait()
 	})
 	return l
+}
+
+// need ends a test that needs a link, where none can be made.
+func need(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		parts.Lacking(t, "netns", fmt.Sprintf("a link can't be made here, which takes root on Linux: %v", err))
+	}
 }
 
 func run(args ...string) error {
@@ -81,9 +89,7 @@ func run(args ...string) error {
 func tun(t testing.TB, name string) *os.File {
 	t.Helper()
 	fd, err := syscall.Open("/dev/net/tun", syscall.O_RDWR|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		parts.Lacking(t, "netns", fmt.Sprintf("there is no device for tunnels: %v", err))
-	}
+	need(t, err)
 	request := struct {
 		name  [syscall.IFNAMSIZ]byte
 		flags uint16
@@ -91,7 +97,9 @@ func tun(t testing.TB, name string) *os.File {
 	}{flags: syscall.IFF_TUN | syscall.IFF_NO_PI}
 	copy(request.name[:], name)
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TUNSETIFF, uintptr(unsafe.Pointer(&request)))
-	require.Zero(t, errno)
+	if errno != 0 {
+		need(t, errno)
+	}
 	return os.NewFile(uintptr(fd), name)
 }
 

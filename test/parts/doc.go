@@ -17,7 +17,7 @@
 // A test that needs a part which this machine does not have is skipped, and the missing parts are
 // listed at the end of the run. With POSTRIDER_TEST_REQUIRE it fails instead:
 //
-//	POSTRIDER_TEST_REQUIRE=postgres,kafka,connect,chromium,promtool,mount,cgroup,\
+//	POSTRIDER_TEST_REQUIRE=postgres,kafka,connect,chromium,promtool,mount,cgroup,netns,\
 //	output_plugin_libraries,krb5kdc,python,node,prisma,mvn,sqlc
 //
 // The last five are the runtimes of the programs in examples.
