@@ -80,13 +80,12 @@ const (
 )
 
 type transaction struct {
-	number      uint64        // lower half: index in byIndex; upper half: times it was reused
-	end         pglogrepl.LSN // zero while open
-	commitTime  time.Time
-	pending     int  // messages added and not done, >= 0
-	repeatable  int  // messages added, and those of the finished transactions that directly follow
-	hasMessages bool // or has had
-	held        bool // consumers do not see its messages yet
+	number     uint64        // lower half: index in byIndex; upper half: times it was reused
+	end        pglogrepl.LSN // zero while open
+	commitTime time.Time
+	pending    int  // messages added and not done, >= 0
+	repeatable int  // messages added, and those of the finished transactions that directly follow
+	held       bool // consumers do not see its messages yet
 	// end of the last finished transaction or idle position that directly follows this one; else end
 	covered    pglogrepl.LSN
 	prev, next *transaction
@@ -147,7 +146,6 @@ func (w *window) tryAdd(bytes int) bool {
 	w.add(1, int64(bytes))
 	w.current.add(1, int64(bytes))
 	w.open.pending++
-	w.open.hasMessages = true
 	w.open.repeatable++
 	w.repeatable++
 	return true
@@ -196,7 +194,7 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	}
 	w.open = nil
 	t.end, t.covered = end, end
-	if t.held = hold && t.hasMessages; t.held {
+	if t.held = hold && t.repeatable > 0; t.held {
 		w.messages++ // in no generation
 		w.holds++
 	}

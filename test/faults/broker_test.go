@@ -10,6 +10,9 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
+// stalledMemory is what relay.stalled_bytes, 64 MiB, may add to the resident memory: Go collects garbage when there is a third more.
+const stalledMemory = 96.0 * (1 << 20)
+
 func TestFault15_BrokerStallKeepsTheReplicationConnection(t *testing.T) {
 	t.Parallel()
 	stall := fullFor(t, 20*time.Second, 2*time.Minute) // longer than wal_sender_timeout, which the relay sets to 15 s
@@ -36,7 +39,7 @@ func TestFault15_BrokerStallKeepsTheReplicationConnection(t *testing.T) {
 	require.Equal(t, pid, r.walsender(t), "walsender")
 	require.Equal(t, 1, p.ask().Relay.Sessions)
 	after := p.rss(t)
-	require.Less(t, highest-filled, 64.0*(1<<20), "memory grows while the broker stalls")
+	require.Less(t, highest-filled, stalledMemory, "memory grows while the broker stalls")
 	p.stop(t)
 	requireExact(t, r.judge(t))
 	matrix(t, 15, fmt.Sprintf("broker stalled for %s", stall), fmt.Sprintf("memory %s before, %s with the window full, at most %s, %s after",
@@ -74,7 +77,7 @@ func TestFault15_BrokerDownKeepsTheReplicationConnection(t *testing.T) {
 	p.stop(t)
 	v := r.judge(t)
 	requireExact(t, v)
-	require.Less(t, highest-filled, 64.0*(1<<20), "memory grows while the broker is down")
+	require.Less(t, highest-filled, stalledMemory, "memory grows while the broker is down")
 	matrix(t, 15, fmt.Sprintf("broker down for %s", down), fmt.Sprintf("%d events written meanwhile (%.0f/s), %s of WAL kept, caught up in %.1f s (%.0f/s); memory %s with the window full, at most %s",
 		written, float64(written)/down.Seconds(), mib(retained), back.Seconds(), float64(written)/back.Seconds(), mib(filled), mib(highest)))
 }

@@ -41,7 +41,7 @@ var rows = []row{
 	{12, "publication dropped, table removed or recreated, inserts no longer published", "noticed within 10 s", "0", "the relay confirms nothing after the change, also where the server continues to send (18)"},
 	{13, "columns added, dropped, renamed, widened, table renamed, between and inside transactions", "0", "0", "if a column that the relay needs is gone, it halts and names the column"},
 	{14, "broker killed and restarted, again and again", "0", "0", ""},
-	{15, "all brokers down for 10 minutes at 2,000 events/s", "0", "0", "memory stays flat; the replication connection stays open; retained WAL is reported; the relay catches up faster than rows are written"},
+	{15, "all brokers down for 10 minutes at 2,000 events/s", "0", "0", "memory stays within relay.in_flight_bytes and relay.stalled_bytes; the replication connection stays open; retained WAL is reported; the relay catches up faster than rows are written"},
 	{16, "1 to 5 % of the writes to the broker cut, leader moves, NOT_LEADER", "0", "0; window, for each cut of the connection to PostgreSQL", ""},
 	{17, "acknowledgement lost after the append, request timeout, NOT_ENOUGH_REPLICAS_AFTER_APPEND", "0", "0", ""},
 	{18, "OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, UNKNOWN_PRODUCER_ID", "0", "window", "a new producer starts, and the stream begins again at the confirmed position"},
