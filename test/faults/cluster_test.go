@@ -97,11 +97,10 @@ func (c *cluster) deliveries(ctx context.Context, t testing.TB) *deliveries {
 	for _, topic := range []string{c.outbox(), c.plain} {
 		d.seen[topic], d.last[topic], d.longest[topic] = map[int32]int64{}, map[int32]time.Time{}, map[int32]time.Duration{}
 	}
-	request := parts.EndsRequest(partitions, c.outbox(), c.plain)
 	client := c.kafka.Client(t, kgo.DialTimeout(time.Second))
 	var wg sync.WaitGroup
 	for node := range c.kafka.Nodes {
-		broker := client.Broker(node + 1)
+		broker, request := client.Broker(node+1), parts.EndsRequest(partitions, c.outbox(), c.plain)
 		wg.Go(func() {
 			tick := time.NewTicker(20 * time.Millisecond)
 			defer tick.Stop()
