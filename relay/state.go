@@ -74,8 +74,8 @@ type State struct {
 	OldestUnacked time.Time `json:"oldest_unacked,omitzero"` // commit time of a transaction
 	// WaitingSince is when the sink last acknowledged a message; zero: nothing is in flight.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
-	// Stalled are the partitions that wait while others are acknowledged; zero: there are none, or
-	// the sink does not know.
+	// Stalled are the partitions that acknowledge nothing; zero: there are none, or the sink does not
+	// know.
 	Stalled      sink.Stalled `json:"stalled,omitzero"`
 	Published    uint64       `json:"published"` // messages acknowledged since the process started
 	Paused       Pause        `json:"paused,omitzero"`

@@ -9,7 +9,7 @@ import (
 )
 
 // window has the transactions in flight, in WAL order. It alone advances the acked LSN. Only the
-// pump calls begin, tryAdd, replace, commit and idle.
+// pump calls begin, age, tryAdd, replace, commit and idle, and once it has ended drain calls age.
 //
 // A transaction is finished when it is committed, its messages are done, and it is not held. It is
 // removed then, and the transaction before it covers its end. So memory grows with the messages in
