@@ -167,8 +167,8 @@ func (c *Client) authoriser(ctx context.Context) Authoriser {
 func (c *Client) idempotence(ctx context.Context) error {
 	request := kmsg.NewPtrInitProducerIDRequest()
 	request.TransactionTimeoutMillis = int32(time.Minute.Milliseconds())
-	backoff := c.Config.RetryBackoff
-	for try := 0; ; try++ {
+	backoff, deadline := c.Config.Backoff(c.Config.RetryBackoff), time.Now().Add(producerIDPatience)
+	for try := 1; ; try++ {
 		answer, err := request.RequestWith(ctx, c.Client)
 		if err == nil {
 			err = kerr.ErrorForCode(answer.ErrorCode)
@@ -176,15 +176,14 @@ func (c *Client) idempotence(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || try == producerIDRetries ||
-			Pause(ctx, backoff) != nil {
+		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || time.Now().After(deadline) ||
+			Pause(ctx, backoff(try)) != nil {
 			return fmt.Errorf("request a producer id: %w", Failed(ctx, err))
 		}
-		backoff = min(2*backoff, time.Second)
 	}
 }
 
-const producerIDRetries = 8 // some seconds, with a first pause of 100 ms
+const producerIDPatience = 5 * time.Second
 
 func (c *Client) version(ctx context.Context) string {
 	answer, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c.Client)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -15,8 +16,9 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// lookupTries is how often a broker may report that a topic is missing which may be there.
-const lookupTries = 4
+// missingPatience is how long a broker is asked again for a topic that it does not have: another
+// client may have created it just now.
+const missingPatience = 300 * time.Millisecond
 
 // CheckName refuses what cannot be the name of a topic.
 func CheckName(topic string) error {
@@ -60,6 +62,12 @@ func (c *Client) brokers() []kmsg.MetadataResponseBroker { return *c.cluster.Loa
 
 // Partitions requests the number of a topic's partitions.
 func (c *Client) Partitions(ctx context.Context, topic string) (int32, error) {
+	return c.partitions(ctx, topic, missingPatience)
+}
+
+func (c *Client) partitions(ctx context.Context, topic string,
+	patience time.Duration) (int32, error) {
+	backoff, deadline := c.Config.Backoff(c.Config.RetryBackoff), time.Now().Add(patience)
 	for try := 1; ; try++ {
 		answer, err := c.Metadata(ctx, topic)
 		if err != nil {
@@ -69,8 +77,8 @@ func (c *Client) Partitions(ctx context.Context, topic string) (int32, error) {
 		if err == nil {
 			return n, nil
 		}
-		// The topic may have been created just now.
-		if try < lookupTries && kerr.IsRetriable(err) && Pause(ctx, c.Config.RetryBackoff) == nil {
+		pause := min(backoff(try), time.Until(deadline))
+		if pause > 0 && kerr.IsRetriable(err) && Pause(ctx, pause) == nil {
 			continue
 		}
 		switch err = Translate(err); {
@@ -166,7 +174,13 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 		return 0, fmt.Errorf("create topic %q with %d partitions and replication factor %d: %w",
 			topic, c.Config.Topics.Partitions, c.Config.Topics.ReplicationFactor, err)
 	}
-	return c.Partitions(ctx, topic)
+	return c.created(ctx, topic)
+}
+
+// created waits for a topic that the controller has created until a broker has it too, and returns
+// its partitions.
+func (c *Client) created(ctx context.Context, topic string) (int32, error) {
+	return c.partitions(ctx, topic, c.Config.ReadTimeout)
 }
 
 func notCreated(missing error, command string) error {
@@ -219,7 +233,8 @@ func (o ownTopic) ensure(ctx context.Context, c *Client,
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 			return false, report, nil, Advise(fmt.Errorf("create it: %w", err), "%s", command)
 		}
-		return true, report, nil, nil
+		_, err = c.created(ctx, topic)
+		return err == nil, report, nil, err
 	}
 	if err != nil {
 		return false, report, nil, err

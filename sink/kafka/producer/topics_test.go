@@ -82,6 +82,20 @@ func TestPublish_CreatesTopicsWhenConfigured(t *testing.T) {
 	require.Equal(t, 1, report.Topics[0].ReplicationFactor)
 }
 
+// Brokers learn of a topic some time after the controller has created it.
+func TestPublish_WaitsForATopicThatItHasCreated(t *testing.T) {
+	c := parts.Cluster(t)
+	const late = 12 // more answers than come within the patience with a topic that is missing
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "invoices",
+		Err: kerr.UnknownTopicOrPartition, Count: late})
+	cfg := quick(c.ListenAddrs()...)
+	cfg.Topics = kafka.TopicsConfig{Create: true, Partitions: 5, ReplicationFactor: 1}
+	got := newOutcomes()
+	s := openSink(t, cfg, got.done)
+	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("invoices", 1)))
+	require.NoError(t, got.wait(t, 1)[0].err)
+}
+
 func TestPublish_SaysWhyATopicCannotBeCreated(t *testing.T) {
 	c := parts.Cluster(t)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "invoices",
