@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// receiveBuffer is the size in bytes that a socket requests; the kernel doubles it. While a
-	// backlog is read the walsender finds it full and sends in large pieces: a million rows in
-	// transactions of ten take it 3.5 s of CPU, and 5 s with a buffer that grows
+	// Sizes in bytes that a socket requests; the kernel doubles them. While a backlog is read the
+	// walsender finds its socket full, and what it sends leaves in large packets
 	// (docs/decisions/0002).
-	receiveBuffer = 96 << 10
+	localBuffer = 64 << 10
+	nearBuffer  = 96 << 10
 	// maxRoundTrip bounds the distance of a server for which the buffer may shrink: no more than
-	// receiveBuffer arrives in a round trip.
+	// nearBuffer arrives in a round trip.
 	maxRoundTrip = 500 * time.Microsecond
 )
 
@@ -37,6 +37,7 @@ type lowWaterConn struct {
 	raw         syscall.RawConn
 	mark        atomic.Int32 // low-water mark in bytes; zero: the socket's default, which is one
 	shrinkable  bool         // the server is near enough, and the kernel can
+	local       bool         // the same, and the server is on this machine
 	shrunk      bool         // the receive buffer is small
 	nonBlocking bool         // a read that finds nothing returns os.ErrDeadlineExceeded
 }
@@ -61,9 +62,16 @@ func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFun
 		c := &lowWaterConn{Conn: conn, raw: raw}
 		rtt, err := c.roundTrip()
 		c.shrinkable = err == nil && 0 < rtt && rtt <= maxRoundTrip && c.freeRecvBuf() == nil
+		c.local = c.shrinkable && isLocal(conn)
 		made(c)
 		return c, nil
 	}
+}
+
+// isLocal reports whether both ends of a TCP connection are on this machine.
+func isLocal(conn net.Conn) bool {
+	here, there := conn.LocalAddr().(*net.TCPAddr), conn.RemoteAddr().(*net.TCPAddr)
+	return there.IP.IsLoopback() || there.IP.Equal(here.IP)
 }
 
 // setRcvLowat sets the low-water mark from the next read on. It must not be called during a read,
@@ -82,8 +90,12 @@ func (c *lowWaterConn) shrinkRecvBuf(shrink bool) {
 		return
 	}
 	c.shrunk = shrink
+	size := nearBuffer
+	if c.local {
+		size = localBuffer
+	}
 	if shrink {
-		_ = c.set(syscall.SO_RCVBUF, receiveBuffer) // on an error it stays large, which does no harm
+		_ = c.set(syscall.SO_RCVBUF, size) // on an error it stays large, which does no harm
 		return
 	}
 	_ = c.freeRecvBuf() // lowWaterDial has seen that the kernel can

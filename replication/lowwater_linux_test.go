@@ -54,14 +54,14 @@ func TestLowWaterConn_ReadsWhatIsThere(t *testing.T) {
 	got := make([]byte, 5)
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
-	c.setRcvLowat(worthReading)
+	c.setRcvLowat(worthAwaiting)
 	for range 100 {
 		_, err = other.Write([]byte("x"))
 		require.NoError(t, err)
 		n, err := c.Read(got)
 		require.NoError(t, err)
 		require.Equal(t, "x", string(got[:n]))
-		c.setRcvLowat(worthReading)
+		c.setRcvLowat(worthAwaiting)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestLowWaterConn_ReadsWhatIsThere(t *testing.T) {
 func TestLowWaterConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 	c, other := pair(t)
 	for range 20 {
-		c.setRcvLowat(worthReading)
+		c.setRcvLowat(worthAwaiting)
 		read := make(chan byte)
 		go func() { // ends when the byte was read, or with the deadline
 			p := make([]byte, 100)
@@ -88,17 +88,17 @@ func TestLowWaterConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 
 func TestLowWaterConn_EndsAsOthersDo(t *testing.T) {
 	c, other := pair(t)
-	c.setRcvLowat(worthReading)
+	c.setRcvLowat(worthAwaiting)
 	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
-	c.setRcvLowat(worthReading)
+	c.setRcvLowat(worthAwaiting)
 	require.NoError(t, other.Close())
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-	c.setRcvLowat(worthReading)
+	c.setRcvLowat(worthAwaiting)
 	require.NoError(t, c.Close())
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
@@ -146,7 +146,7 @@ func TestStream_ReadsEveryRecordThatHasCome(t *testing.T) {
 	require.NoError(t, s.wire.fill())
 	require.Equal(t, 1, read(), "one record")
 	require.NoError(t, s.wire.fill())
-	require.False(t, s.readRecords())
+	require.False(t, s.readOn(0))
 	require.Equal(t, messages-1, read())
 
 	_, err := server.Write(message) // and it goes on as before
@@ -173,7 +173,7 @@ func TestLowWaterConn_UnderTLS(t *testing.T) {
 	var got []byte
 	p := make([]byte, 40_000)
 	for {
-		c.setRcvLowat(worthReading)
+		c.setRcvLowat(worthAwaiting)
 		n, err := client.Read(p)
 		got = append(got, p[:n]...)
 		if err != nil {
@@ -193,30 +193,29 @@ func TestLowWaterDial_LeavesOtherConnectionsAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, one, conn)
 	require.Nil(t, made)
-	made.setRcvLowat(worthReading)
+	made.setRcvLowat(worthAwaiting)
 }
 
-// A backlog is read in pieces that are worth it.
-func TestLowWaterConn_AwaitsWhatIsWorthReading(t *testing.T) {
+func TestLowWaterConn_AwaitsTheMark(t *testing.T) {
 	c, other := pair(t)
-	c.setRcvLowat(worthReading)
-	_, err := other.Write(make([]byte, worthReading-1))
+	c.setRcvLowat(worthAwaiting)
+	_, err := other.Write(make([]byte, worthAwaiting-1))
 	require.NoError(t, err)
 	unread := func() (n int) {
 		_ = c.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 		return n
 	}
-	require.Eventually(t, func() bool { return unread() == worthReading-1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return unread() == worthAwaiting-1 }, 10*time.Second, time.Millisecond)
 	found := make(chan int)
 	go func() { // ends with what comes below, or the deadline
 		found <- unread()
 		c.await()
 		found <- unread()
 	}()
-	require.Equal(t, worthReading-1, <-found)
+	require.Equal(t, worthAwaiting-1, <-found)
 	_, err = other.Write(make([]byte, 1))
 	require.NoError(t, err)
-	require.Equal(t, worthReading, <-found, "it has waited, and read nothing")
+	require.Equal(t, worthAwaiting, <-found, "it has waited, and read nothing")
 	c.await() // at once
 }
 
@@ -224,7 +223,7 @@ func TestLowWaterConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	c, other := pair(t)
 	_, err := other.Write([]byte("x"))
 	require.NoError(t, err)
-	c.setRcvLowat(worthReading)
+	c.setRcvLowat(worthAwaiting)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
 	c.await()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
@@ -233,7 +232,7 @@ func TestLowWaterConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x", string(p[:n]))
 
-	c.setRcvLowat(worthReading)
+	c.setRcvLowat(worthAwaiting)
 	require.NoError(t, other.Close())
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
 	c.await()
@@ -253,16 +252,16 @@ func TestLowWaterConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	c.shrinkable = false
 	c.shrinkRecvBuf(true)
 	require.Equal(t, before, size(), "over a longer way it stays as it is")
-	c.shrinkable = true
+	c.shrinkable, c.local = true, false
 	c.shrinkRecvBuf(true)
-	require.Equal(t, 2*receiveBuffer, size(), "the kernel doubles it")
+	require.Equal(t, 2*nearBuffer, size(), "the kernel doubles it")
 
 	// Nothing gets stuck: the low-water mark is not beyond what there is room for.
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	go func() { _, _ = other.Write(sent) }() // ends with the connection at the latest
 	var got []byte
 	for p := make([]byte, ChunkBytes); len(got) < len(sent); {
-		c.setRcvLowat(worthReading)
+		c.setRcvLowat(worthAwaiting)
 		n, err := c.Read(p)
 		require.NoError(t, err)
 		got = append(got, p[:n]...)
@@ -281,14 +280,12 @@ func (c *lowWaterConn) kept() (kept bool) {
 
 // A buffer that must not grow loses what comes when it is full: TestTrap_BrokerStallLongerThanTheTimeoutOfTheServer shows what that leads to.
 func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
-	c, other := pair(t)
+	c, _ := pair(t)
 	c.shrinkable = true
 	s := streamOn(t, c)
 	s.socket = c
 
 	s.last.behind = true
-	_, err := other.Write(make([]byte, worthReading))
-	require.NoError(t, err)
 	require.NoError(t, s.pause())
 	require.True(t, c.kept(), "a backlog is read")
 	out := make(chan *Batch)
@@ -303,6 +300,40 @@ func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	s.last.behind = false
 	require.NoError(t, s.pause())
 	require.False(t, c.kept(), "there is no backlog")
+}
+
+// What waits in the server's socket comes when a read has made room for it. A row that comes alone is no reason to look again.
+func TestStream_ReadsABacklogUntilTheServersSocketIsEmpty(t *testing.T) {
+	c, other := pair(t)
+	c.shrinkable = true
+	s := streamOn(t, c)
+	s.socket, s.last.behind = c, true
+	s.socket.shrinkRecvBuf(true)
+	backlog := bytes.Repeat(keepalive(1, 0), 3*localBuffer/len(keepalive(1, 0))) // more than there is room for
+	_, err := other.Write(backlog)
+	require.NoError(t, err)
+	require.NoError(t, s.wire.fill())
+	require.Less(t, s.wire.got, uint64(len(backlog)))
+	require.Eventually(t, func() bool {
+		require.False(t, s.readOn(worthReadingOn))
+		return s.wire.got == uint64(len(backlog))
+	}, 10*time.Second, time.Millisecond)
+
+	_, err = other.Write([]byte{'d'})
+	require.NoError(t, err)
+	require.False(t, s.readOn(worthReadingOn-1))
+	require.Equal(t, uint64(len(backlog)), s.wire.got, "the read before has found the end")
+	s.last.behind = false
+	require.False(t, s.readOn(worthReadingOn))
+	require.Equal(t, uint64(len(backlog)), s.wire.got, "there is no backlog")
+	s.last.behind, c.local = true, false
+	require.False(t, s.readOn(worthReadingOn))
+	require.Equal(t, uint64(len(backlog)), s.wire.got, "over a network it comes later")
+	c.local = true
+	require.Eventually(t, func() bool {
+		require.False(t, s.readOn(worthReadingOn))
+		return s.wire.got > uint64(len(backlog))
+	}, 10*time.Second, time.Millisecond)
 }
 
 // A keepalive for each transaction of others wakes nobody: they wait for each other, and not for long. A row is read at once.

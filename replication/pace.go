@@ -11,12 +11,20 @@ const (
 	// row, which must not wait, arrives as up to three pieces.
 	readBurst = 4
 
-	// A stream that is behind by staleness waits for worthReading bytes, up to longestPause: its
+	// A stream that is behind by staleness waits for worthAwaiting bytes, up to longestPause: its
 	// rows are old anyway. What a read brings becomes requests to the broker. With few cores there
 	// is little to read in a millisecond, and the requests for it take all the CPU.
-	staleness    = 200 * time.Millisecond
-	worthReading = 64 << 10
-	longestPause = 5 * time.Millisecond
+	staleness     = 200 * time.Millisecond
+	worthAwaiting = 64 << 10
+	longestPause  = 5 * time.Millisecond
+
+	// With the server on the same machine the stream sleeps instead until about worthReading bytes
+	// have come. Meanwhile the walsender's messages wait in its socket, and leave it in large
+	// packets; as packets of their own they cost both sides twice as much (docs/decisions/0002).
+	worthReading = 256 << 10
+	// worthReadingOn: a read of a backlog that brings less has emptied the server's socket too.
+	worthReadingOn = 16 << 10
+
 	// shrunkTimeout is how long the receive buffer may stay small while nothing is read.
 	shrunkTimeout = 20 * time.Millisecond
 
@@ -38,4 +46,22 @@ func (p *pace) wait(now time.Time) time.Duration {
 	}
 	p.next = p.next.Add(readInterval)
 	return max(0, p.next.Sub(now)-readBurst*readInterval)
+}
+
+// nap spaces the reads of a backlog.
+type nap struct {
+	began time.Time // the last one; zero: none yet
+	bytes int       // read since
+}
+
+// next returns how long to sleep from now on, for worthReading bytes at the rate since the last
+// nap.
+func (n *nap) next(now time.Time) time.Duration {
+	d := longestPause
+	if n.bytes > 0 && !n.began.IsZero() {
+		share := worthReading / float64(n.bytes)
+		d = min(d, time.Duration(share*float64(now.Sub(n.began))))
+	}
+	n.began, n.bytes = now, 0
+	return d
 }

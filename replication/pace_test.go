@@ -29,3 +29,21 @@ func TestPace_UnderLoadThereIsOneReadPerInterval(t *testing.T) {
 	}
 	require.InDelta(t, reads-readBurst, int(now.Sub(start)/readInterval), 5)
 }
+
+func TestNap_BringsWhatIsWorthReading(t *testing.T) {
+	var n nap
+	now := time.Unix(1000, 0)
+	require.Equal(t, longestPause, n.next(now), "the rate is not known")
+	for _, perSecond := range []int{10 << 20, 100 << 20, 200 << 20} {
+		var slept time.Duration
+		for range 10 {
+			elapsed := slept + 500*time.Microsecond // in which what came is decoded
+			now = now.Add(elapsed)
+			n.bytes = int(float64(perSecond) * elapsed.Seconds())
+			slept = n.next(now)
+		}
+		wanted := time.Duration(float64(worthReading) / float64(perSecond) * float64(time.Second))
+		require.InDelta(t, min(wanted, longestPause), slept, float64(10*time.Microsecond))
+	}
+	require.Equal(t, longestPause, n.next(now.Add(time.Second)), "nothing has come")
+}

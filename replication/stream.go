@@ -28,6 +28,7 @@ type Stream struct {
 	positions positions
 	schedule  schedule
 	pace      pace
+	nap       nap
 	identity  Identity
 	acked     func() pglogrepl.LSN
 	log       zerolog.Logger
@@ -276,8 +277,12 @@ func (s *Stream) pause() error {
 	s.socket.shrinkRecvBuf(s.last.behind)
 	switch {
 	case s.socket == nil:
+	case s.last.behind && s.socket.local:
+		s.socket.setRcvLowat(1) // with a higher one the kernel acknowledges each packet
+		time.Sleep(s.nap.next(s.now()))
+		return nil
 	case s.last.behind:
-		return s.awaitBytes(worthReading)
+		return s.awaitBytes(worthAwaiting)
 	case s.last.onlyKeepalives && s.last.frequent:
 		return s.awaitBytes(worthWaking)
 	}
@@ -287,7 +292,7 @@ func (s *Stream) pause() error {
 		wait = max(wait, readInterval)
 	}
 	if wait > 0 {
-		s.socket.setRcvLowat(worthReading)
+		s.socket.setRcvLowat(worthAwaiting)
 		time.Sleep(wait)
 	}
 	return nil
@@ -333,23 +338,30 @@ func (s *Stream) read(ctx, stop context.Context) error {
 		now := s.now()
 		s.last.frequent, s.last.endedAt = now.Sub(s.last.endedAt) <= 2*longestPause, now
 	}
-	s.last.unfinished = err == nil && s.readRecords()
+	s.last.unfinished = err == nil && s.readOn(s.wire.got-before)
 	s.bytes.Add(s.wire.got - before)
+	s.nap.bytes += int(s.wire.got - before) //nolint:gosec // a few chunks
 	return nil
 }
 
-// readRecords reads on, without waiting, over TLS, where a read brings one record. more: there was
-// no room for all.
-func (s *Stream) readRecords() (more bool) {
-	if !s.secure || s.socket == nil {
+// readOn reads on, without waiting, after a read that brought so many bytes: over TLS, where a
+// read brings one record, and in a backlog of a server on this machine, where a read makes room
+// for what waits in the server's socket. more: there was no room for all.
+func (s *Stream) readOn(brought uint64) (more bool) {
+	if s.socket == nil || !s.secure && !(s.last.behind && s.socket.local) {
 		return false
 	}
 	s.socket.nonBlocking = true
 	defer func() { s.socket.nonBlocking = false }()
 	for s.wire.hasRoom() {
+		if !s.secure && brought < worthReadingOn {
+			return false
+		}
+		before := s.wire.got
 		if err := s.wire.fill(); err != nil {
 			return false // the next read returns an error again, unless it is the deadline
 		}
+		brought = s.wire.got - before
 	}
 	return true
 }

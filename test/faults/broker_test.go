@@ -49,44 +49,53 @@ func TestFault15_BrokerStallKeepsTheReplicationConnection(t *testing.T) {
 // TestFault15_BrokerDownKeepsTheReplicationConnection is about a broker that is gone, and writers that go on: the WAL is the buffer.
 func TestFault15_BrokerDownKeepsTheReplicationConnection(t *testing.T) {
 	t.Parallel()
-	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{Properties: map[string]string{
-		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}})
-	r := newRig(t, server(t, parts.AnyVersion), broker)
-	r.settings["sink.kafka.delivery_timeout"] = `"20m"` // or the session ends after 5 minutes, which is another matter
-	p := r.started(t)
-	l := r.load(t, rate())
-	l.more(t, 1000)
-	pid := r.walsender(t)
+	onEach(t, lasting, func(t *testing.T, place string, r *rig, nodes []*parts.Broker) {
+		r.settings["sink.kafka.delivery_timeout"] = `"20m"` // or the session ends after 5 minutes, which is another matter
+		p := r.started(t)
+		l := r.load(t, rate())
+		l.more(t, 1000)
+		pid := r.walsender(t)
 
-	down := fullFor(t, 5*time.Second, 10*time.Minute)
-	broker.Kill(t)
-	p.full(t)
-	filled, highest, before := p.rss(t), 0.0, l.committed.Load()
-	during(down, func() {
-		p.requireRunning(t)
-		highest = max(highest, p.rss(t))
+		down := fullFor(t, 5*time.Second, 10*time.Minute)
+		for _, n := range nodes {
+			n.Kill(t)
+		}
+		p.full(t)
+		filled, highest, before := p.rss(t), 0.0, l.committed.Load()
+		during(down, func() {
+			p.requireRunning(t)
+			highest = max(highest, p.rss(t))
+		})
+		written := l.committed.Load() - before
+		require.Equal(t, pid, r.walsender(t), "walsender")
+		retained := float64(currentLSN(t, r.dsn) - r.confirmed(t))
+		for _, n := range nodes[1:] {
+			n.Launch(t)
+		}
+		nodes[0].Restart(t)
+		back := r.caughtUp(t)
+		l.end(t)
+		r.drained(t, time.Minute)
+		require.Equal(t, pid, r.walsender(t), "walsender")
+		p.stop(t)
+		v := r.judge(t)
+		requireExact(t, v)
+		require.Less(t, highest-filled, stalledMemory, "memory grows while the broker is down")
+		matrix(t, 15, fmt.Sprintf("%s down for %s", place, down), fmt.Sprintf("%d events written meanwhile (%.0f/s), %s of WAL kept, caught up in %.1f s (%.0f/s); memory %s with the window full, at most %s",
+			written, float64(written)/down.Seconds(), mib(retained), back.Seconds(), float64(written)/back.Seconds(), mib(filled), mib(highest)))
 	})
-	written := l.committed.Load() - before
-	require.Equal(t, pid, r.walsender(t), "walsender")
-	retained := float64(currentLSN(t, r.dsn) - r.confirmed(t))
-	broker.Restart(t)
-	back := r.caughtUp(t)
-	l.end(t)
-	r.drained(t, time.Minute)
-	require.Equal(t, pid, r.walsender(t), "walsender")
-	p.stop(t)
-	v := r.judge(t)
-	requireExact(t, v)
-	require.Less(t, highest-filled, stalledMemory, "memory grows while the broker is down")
-	matrix(t, 15, fmt.Sprintf("broker down for %s", down), fmt.Sprintf("%d events written meanwhile (%.0f/s), %s of WAL kept, caught up in %.1f s (%.0f/s); memory %s with the window full, at most %s",
-		written, float64(written)/down.Seconds(), mib(retained), back.Seconds(), float64(written)/back.Seconds(), mib(filled), mib(highest)))
+}
+
+// lasting is a broker of the test's own. One that comes back after a crash waits for its former self to be declared dead.
+func lasting(t testing.TB) *parts.Broker {
+	t.Helper()
+	return parts.ExclusiveKafka(t, parts.KafkaConfig{Properties: map[string]string{
+		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}})
 }
 
 func TestFault14_BrokerRestartLosesNothing(t *testing.T) {
 	t.Parallel()
-	// A broker that comes back after a crash waits for its former self to be declared dead.
-	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{Properties: map[string]string{
-		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}})
+	broker := lasting(t)
 	r := newRig(t, server(t, parts.AnyVersion), broker)
 	p := r.started(t)
 	l := r.load(t, 200)

@@ -41,51 +41,52 @@ func (r *rig) deadLetters(t testing.TB, policy string) (topic string) {
 // Rows over the limit of the relay, of the sink, and of the broker: each is dead-lettered once, and nothing beside it is held up or refused.
 func TestFault20_RowsThatAreTooLargeBecomeDeadLetters(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
-	r.topic = parts.Unique("topic")
-	r.broker.CreateTopic(t, "outbox.event."+r.topic, partitions, map[string]string{"max.message.bytes": "300000"})
-	letters := r.deadLetters(t, "dead_letter")
-	r.settings["replication.max_row_bytes"] = `"3MiB"`
-	r.settings["sink.kafka.compression"] = `"zstd"`
-	r.settings["deadletter.retries"] = "2"
-	p := r.started(t)
-	l := r.load(t, rate())
-	for i := range full(t, 2, 20) {
-		l.more(t, 200)
-		for kind, is := range map[string]struct {
-			size         int
-			compressible bool
-		}{
-			"row":    {5 << 20, true},    // over replication.max_row_bytes
-			"sink":   {2_500_000, false}, // over sink.kafka.max_message_bytes, though compressed
-			"broker": {900_000, false},   // over max.message.bytes of the topic
-		} {
-			r.large(t, fmt.Sprintf("%s-%d", kind, i), is.size, is.compressible)
+	onEach(t, parts.RealKafka, func(t *testing.T, place string, r *rig, _ []*parts.Broker) {
+		r.topic = parts.Unique("topic")
+		r.broker.CreateTopic(t, "outbox.event."+r.topic, partitions, map[string]string{"max.message.bytes": "300000"})
+		letters := r.deadLetters(t, "dead_letter")
+		r.settings["replication.max_row_bytes"] = `"3MiB"`
+		r.settings["sink.kafka.compression"] = `"zstd"`
+		r.settings["deadletter.retries"] = "2"
+		p := r.started(t)
+		l := r.load(t, rate())
+		for i := range full(t, 2, 20) {
+			l.more(t, 200)
+			for kind, is := range map[string]struct {
+				size         int
+				compressible bool
+			}{
+				"row":    {5 << 20, true},    // over replication.max_row_bytes
+				"sink":   {2_500_000, false}, // over sink.kafka.max_message_bytes, though compressed
+				"broker": {900_000, false},   // over max.message.bytes of the topic
+			} {
+				r.large(t, fmt.Sprintf("%s-%d", kind, i), is.size, is.compressible)
+			}
+			r.large(t, fmt.Sprintf("fits-%d", i), 2_500_000, true) // compressed
+			r.tally.Wrote(fmt.Sprintf("fits-%d", i), 1)
 		}
-		r.large(t, fmt.Sprintf("fits-%d", i), 2_500_000, true) // compressed
-		r.tally.Wrote(fmt.Sprintf("fits-%d", i), 1)
-	}
-	l.end(t)
-	r.drained(t, 2*time.Minute)
-	sessions := p.ask().Relay.Sessions
-	p.stop(t)
-	v := r.judge(t)
-	requireNothingLost(t, v)
+		l.end(t)
+		r.drained(t, 2*time.Minute)
+		sessions := p.ask().Relay.Sessions
+		p.stop(t)
+		v := r.judge(t)
+		requireNothingLost(t, v)
 
-	times := map[string]int{}
-	for _, record := range r.broker.All(t, letters) {
-		var headers []string
-		for _, h := range record.Headers {
-			headers = append(headers, h.Key)
+		times := map[string]int{}
+		for _, record := range r.broker.All(t, letters) {
+			var headers []string
+			for _, h := range record.Headers {
+				headers = append(headers, h.Key)
+			}
+			require.NotEmpty(t, headers)
+			times[string(record.Key)]++
 		}
-		require.NotEmpty(t, headers)
-		times[string(record.Key)]++
-	}
-	matrix(t, 20, "dead letters", fmt.Sprintf("%d of three kinds, %d sessions, %d ordinary rows repeated", len(times), sessions, v.Duplicated))
-	require.Len(t, times, 3*full(t, 2, 20))
-	for key, n := range times {
-		require.Equal(t, 1, n, "dead letters of %s", key)
-	}
+		matrix(t, 20, place+", dead letters", fmt.Sprintf("%d of three kinds, %d sessions, %d ordinary rows repeated", len(times), sessions, v.Duplicated))
+		require.Len(t, times, 3*full(t, 2, 20))
+		for key, n := range times {
+			require.Equal(t, 1, n, "dead letters of %s", key)
+		}
+	})
 }
 
 func TestFault20_ARowThatIsTooLargeHalts(t *testing.T) {

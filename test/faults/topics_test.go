@@ -27,19 +27,12 @@ func (p *process) names(t testing.TB, topic string) {
 
 func TestFault19_ATopicThatIsMissingIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{"missing from the start", "deleted in mid-stream"} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
-			topic := "outbox.event." + r.topic
-			var p *process
-			if when == "missing from the start" {
-				r.broker.DeleteTopic(t, topic)
-				p = r.started(t)
-			} else {
-				p = r.started(t)
-				r.backlog(t, 1000)
-				r.drained(t, time.Minute)
+	onEach(t, parts.RealKafka, func(t *testing.T, place string, r *rig, _ []*parts.Broker) {
+		topic := "outbox.event." + r.topic
+		r.broker.DeleteTopic(t, topic)
+		p := r.started(t)
+		for _, when := range []string{"missing from the start", "deleted in mid-stream"} {
+			if when == "deleted in mid-stream" {
 				r.receive(t)
 				r.broker.DeleteTopic(t, topic)
 			}
@@ -51,26 +44,41 @@ func TestFault19_ATopicThatIsMissingIsWaitedFor(t *testing.T) {
 			require.GreaterOrEqual(t, r.confirmed(t), before)
 			r.broker.CreateTopic(t, topic, partitions, nil)
 			back := r.caughtUp(t)
-			p.stop(t)
-			requireExact(t, r.judge(t))
-			matrix(t, 19, when, fmt.Sprintf("caught up %.1f s after the topic was made", back.Seconds()))
-		})
-	}
+			matrix(t, 19, place+", "+when, fmt.Sprintf("caught up %.1f s after the topic was made", back.Seconds()))
+		}
+		p.stop(t)
+		requireExact(t, r.judge(t))
+	})
 }
 
 func TestFault19_ATopicThatIsNotPermittedIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{})
-	r := newRig(t, server(t, parts.AnyVersion), broker)
-	p := r.started(t)
-	r.backlog(t, 1000)
-	r.drained(t, time.Minute)
-	refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	r.backlog(t, 1000)
-	p.names(t, "outbox.event."+r.topic)
-	refused.Remove()
-	back := r.caughtUp(t)
-	p.stop(t)
-	requireExact(t, r.judge(t))
-	matrix(t, 19, "TOPIC_AUTHORIZATION_FAILED", fmt.Sprintf("caught up %.1f s after it was permitted", back.Seconds()))
+	waitedFor := func(t *testing.T, place string, r *rig, deny func() (permit func())) {
+		p := r.started(t)
+		r.backlog(t, 1000)
+		r.drained(t, time.Minute)
+		permit := deny()
+		r.backlog(t, 1000)
+		p.names(t, "outbox.event."+r.topic)
+		permit()
+		back := r.caughtUp(t)
+		p.stop(t)
+		requireExact(t, r.judge(t))
+		matrix(t, 19, place+", TOPIC_AUTHORIZATION_FAILED", fmt.Sprintf("caught up %.1f s after it was permitted", back.Seconds()))
+	}
+	t.Run("in-process broker", func(t *testing.T) {
+		t.Parallel()
+		broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{})
+		waitedFor(t, "in-process broker", newRig(t, server(t, parts.AnyVersion), broker), func() func() {
+			return fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1}).Remove
+		})
+	})
+	if *long {
+		t.Run("cluster", func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, map[string]string{"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+				"super.users": "User:ANONYMOUS", "allow.everyone.if.no.acl.found": "true"})
+			waitedFor(t, "cluster", c.rig, func() func() { return c.deny(t) })
+		})
+	}
 }
