@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"crypto/x509"
 	"errors"
 	"strings"
 
@@ -54,6 +55,12 @@ func Advice(err error) (required, fix string) {
 	}
 	if refused, ok := errors.AsType[*refusedToken](err); ok {
 		return "a login that succeeds", tokenAdvice[refused.login]
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok &&
+		invalid.Reason == x509.Expired {
+		return "a certificate of the server that is valid now",
+			"give the server a new certificate (ssl_cert_file, ssl_key_file), then: SELECT " +
+				"pg_reload_conf(); if it has not expired, set the clock of the relay's machine"
 	}
 	role := "NAME"
 	if tried, ok := errors.AsType[*connectError](err); ok {

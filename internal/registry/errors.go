@@ -109,6 +109,7 @@ func unanswered(away, err error) error {
 	var file *fs.PathError
 	var untrusted *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
 	text := oneLine(excerpt(reason(err)))
 	switch {
 	case errors.As(err, &login):
@@ -119,6 +120,9 @@ func unanswered(away, err error) error {
 	case errors.As(err, &file):
 		return &advised{away, oneLine(file.Error()), "check that the file is there, and that the " +
 			"relay may read it"}
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return &advised{away, text, "give the registry a new certificate; if it has not expired, set " +
+			"the clock of the relay's machine"}
 	case errors.As(err, &untrusted), errors.As(err, &authority):
 		return &advised{away, text, "set registry.tls.ca_file to the authority that signed the " +
 			"registry's certificate, or registry.tls.server_name to a name in it"}

@@ -821,6 +821,14 @@ func TestClient_VerifiesTheRegistrysCertificate(t *testing.T) {
 	cfg.TLS.CAFile = parts.NewAuthority(t).CAFile()
 	_, client = opened(t, cfg, avroFormat())
 	require.ErrorIs(t, client.ping(t.Context()), connect.ErrRegistry)
+
+	expired := httptest.NewUnstartedServer(http.NotFoundHandler())
+	expired.TLS = a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})
+	expired.StartTLS()
+	t.Cleanup(expired.Close)
+	cfg = at(expired.URL)
+	cfg.TLS.CAFile = a.CAFile()
+	require.ErrorContains(t, Ping(t.Context(), cfg), "give the registry a new certificate")
 }
 
 // A registry that takes a client certificate alone; the files are read for each connection.

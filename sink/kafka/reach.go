@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -216,6 +217,7 @@ func (c *Config) unreachable(failed []error) error {
 		}
 	}
 	var connect *connectError
+	var invalid x509.CertificateInvalidError
 	var advised interface{ Advice() (wal, fix string) }
 	if chosen == nil {
 		chosen = e.Err
@@ -228,6 +230,9 @@ func (c *Config) unreachable(failed []error) error {
 		e.Hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
 	case errors.Is(e.Class, sink.ErrAuthentication):
 		e.Hint = c.SASL.advice()
+	case errors.As(chosen, &invalid) && invalid.Reason == x509.Expired:
+		e.Hint = "give the broker a new certificate; if it has not expired, set the clock of the " +
+			"relay's machine: openssl s_client -connect " + c.Brokers[0] + " -showcerts"
 	case errors.Is(e.Class, sink.ErrTLS):
 		e.Hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: " +
 			"openssl s_client -connect " + c.Brokers[0] + " -showcerts"

@@ -114,7 +114,8 @@ func TestOpen_RefusesAnExpiredServerCertificate(t *testing.T) {
 	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
 	err := openFails(t, cfg)
 	require.ErrorIs(t, err, sink.ErrTLS)
-	require.ErrorContains(t, err, "expired")
+	require.ErrorContains(t, err, "certificate has expired")
+	require.ErrorContains(t, err, "give the broker a new certificate")
 }
 
 func TestOpen_SaysThatTheListenerHasNoTLS(t *testing.T) {
