@@ -8,9 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -80,35 +78,6 @@ func TestFault17_TooFewReplicasRepeatNothing(t *testing.T) {
 	requireExact(t, c.judge(t))
 	require.Equal(t, 1, sessions)
 	matrix(t, 17, "cluster, a replica paused", fmt.Sprintf("%d times, one session", times))
-}
-
-// Another producer with the relay's transactional id fences it.
-func TestFault18_AFencedProducerIsReplaced(t *testing.T) {
-	t.Parallel()
-	onEach(t, parts.RealKafka, func(t *testing.T, place string, r *rig, _ []*parts.Broker) {
-		r.exactlyOnce(t)
-		p := r.started(t)
-		l := r.load(t, rate())
-		id := producer.TransactionalID(r.source(t))
-		times := full(t, 2, 30)
-		for range times {
-			l.more(t, 300)
-			before := p.ask().Relay.Sessions
-			_, _, err := r.broker.Client(t, kgo.TransactionalID(id)).ProducerID(t.Context())
-			require.NoError(t, err)
-			eventually(t, time.Minute, "another session", func() bool {
-				p.requireRunning(t)
-				return p.ask().Relay.Sessions > before
-			})
-		}
-		l.more(t, 300)
-		l.end(t)
-		r.drained(t, time.Minute)
-		sessions := p.ask().Relay.Sessions
-		p.stop(t)
-		requireExact(t, r.judge(t))
-		matrix(t, 18, place+", exactly_once, another producer with the same id", fmt.Sprintf("%d times, %d sessions", times, sessions))
-	})
 }
 
 // The user of the relay is denied its topic.

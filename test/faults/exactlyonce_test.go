@@ -199,24 +199,26 @@ func TestFault14_ExactlyOnceOutlastsBrokerRestarts(t *testing.T) {
 // Another producer of the same transactional id is what a broker's fencing looks like from inside; it stands for every error of a transaction.
 func TestFault18_ExactlyOnceGoesOnAfterItsProducerIsFenced(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t)).exactlyOnce(t)
-	reader := r.reader(t)
-	p := r.started(t)
-	l := r.load(t, 200)
-	// A fence in the middle of a commit ends the session for another reason: then once more.
-	fenced, named := full(t, 3, 50), func() bool { return p.Log.Count("another relay has begun with the transactional id") > 0 }
-	for i := 0; i < fenced || !named() && i < 10*fenced; i++ {
-		l.more(t, 300)
-		reader.shutOut(t)
-		eventually(t, time.Minute, "another session", func() bool { return p.ask().Relay.Sessions > i+1 })
-		p.streams(t, time.Minute)
-	}
-	l.end(t)
-	r.drained(t, time.Minute)
-	p.stop(t)
-	requireExact(t, r.judge(t))
-	require.True(t, named(), "the sessions ended so: %s", p.Log.Lines("session ended"))
-	matrix(t, 18, "exactly once", fmt.Sprintf("fenced %d times", fenced))
+	onEach(t, parts.RealKafka, func(t *testing.T, place string, r *rig, _ []*parts.Broker) {
+		r.exactlyOnce(t)
+		reader := r.reader(t)
+		p := r.started(t)
+		l := r.load(t, 200)
+		// A fence in the middle of a commit ends the session for another reason: then once more.
+		fenced, named := full(t, 3, 50), func() bool { return p.Log.Count("another relay has begun with the transactional id") > 0 }
+		for i := 0; i < fenced || !named() && i < 10*fenced; i++ {
+			l.more(t, 300)
+			reader.shutOut(t)
+			eventually(t, time.Minute, "another session", func() bool { return p.ask().Relay.Sessions > i+1 })
+			p.streams(t, time.Minute)
+		}
+		l.end(t)
+		r.drained(t, time.Minute)
+		p.stop(t)
+		requireExact(t, r.judge(t))
+		require.True(t, named(), "the sessions ended so: %s", p.Log.Lines("session ended"))
+		matrix(t, 18, place+", exactly once", fmt.Sprintf("fenced %d times", fenced))
+	})
 }
 
 func TestFault22_ExactlyOnceHidesAHugeTransactionUntilItsCommit(t *testing.T) {
