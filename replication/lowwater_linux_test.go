@@ -336,6 +336,49 @@ func TestStream_ReadsABacklogUntilTheServersSocketIsEmpty(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
+// One read of a backlog brings more than the receive buffer holds, at least where the kernel has moved the rest by then.
+func TestStream_SleepsAndReadsOnInABacklogOfThisMachine(t *testing.T) {
+	backlog := bytes.Repeat(keepalive(1, 0), 3*localBuffer/len(keepalive(1, 0)))
+	read := func(local bool) (s *Stream, c *lowWaterConn) {
+		c, other := pair(t)
+		c.local, c.shrinkable = local, true
+		s = streamOn(t, c)
+		s.socket, s.last.behind = c, true
+		s.nap = nap{began: time.Now().Add(-time.Second), bytes: 1}
+		s.socket.shrinkRecvBuf(true)
+		c.setRcvLowat(worthAwaiting)
+		_, err := other.Write(backlog)
+		require.NoError(t, err)
+		require.NoError(t, s.read(t.Context(), t.Context()))
+		return s, c
+	}
+	require.Eventually(t, func() bool {
+		s, c := read(true)
+		require.Equal(t, int(s.wire.got), s.nap.bytes, "since the nap")
+		require.Equal(t, int32(1), c.mark.Load())
+		return s.wire.got > 2*localBuffer
+	}, 20*time.Second, time.Millisecond)
+	s, _ := read(false)
+	require.Equal(t, 1+int(s.wire.got), s.nap.bytes, "no nap over a network")
+}
+
+type addressed struct {
+	net.Conn
+	here, there string
+}
+
+func (a addressed) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.ParseIP(a.here)} }
+func (a addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.there)} }
+
+func TestIsLocal(t *testing.T) {
+	require.True(t, isLocal(addressed{here: "127.0.0.1", there: "127.0.0.1"}))
+	require.True(t, isLocal(addressed{here: "127.0.0.1", there: "127.0.0.53"}))
+	require.True(t, isLocal(addressed{here: "::1", there: "::1"}))
+	require.True(t, isLocal(addressed{here: "192.0.2.7", there: "192.0.2.7"}))
+	require.False(t, isLocal(addressed{here: "192.0.2.7", there: "192.0.2.8"}))
+	require.False(t, isLocal(addressed{here: "2001:db8::7", there: "2001:db8::8"}))
+}
+
 // A keepalive for each transaction of others wakes nobody: they wait for each other, and not for long. A row is read at once.
 func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 	c, other := pair(t)

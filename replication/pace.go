@@ -18,9 +18,10 @@ const (
 	worthAwaiting = 64 << 10
 	longestPause  = 5 * time.Millisecond
 
-	// With the server on the same machine the stream sleeps instead until about worthReading bytes
-	// have come. Meanwhile the walsender's messages wait in its socket, and leave it in large
-	// packets; as packets of their own they cost both sides twice as much (docs/decisions/0002).
+	// With the server on the same machine, and a small receive buffer, the stream sleeps instead
+	// for as long as worthReading bytes take to come. Meanwhile the walsender's messages wait in
+	// its socket, and leave it in large packets; as packets of their own they cost both sides twice
+	// as much (docs/decisions/0002).
 	worthReading = 256 << 10
 	// worthReadingOn: a read of a backlog that brings less has emptied the server's socket too.
 	worthReadingOn = 16 << 10

@@ -363,5 +363,5 @@ func (s *Stream) readOn(brought uint64) (more bool) {
 		}
 		brought = s.wire.got - before
 	}
-	return true
+	return s.secure || brought >= worthReadingOn
 }

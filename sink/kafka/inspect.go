@@ -176,8 +176,8 @@ func (c *Client) idempotence(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || time.Now().After(deadline) ||
-			Pause(ctx, backoff(try)) != nil {
+		pause := min(backoff(try), time.Until(deadline))
+		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || pause <= 0 || Pause(ctx, pause) != nil {
 			return fmt.Errorf("request a producer id: %w", Failed(ctx, err))
 		}
 	}

@@ -180,7 +180,14 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 // created waits for a topic that the controller has created until a broker has it too, and returns
 // its partitions.
 func (c *Client) created(ctx context.Context, topic string) (int32, error) {
-	return c.partitions(ctx, topic, c.Config.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Config.ReadTimeout)
+	defer cancel()
+	n, err := c.partitions(ctx, topic, c.Config.ReadTimeout)
+	if errors.Is(err, sink.ErrUnknownTopic) { // its rows must not be given up
+		err = fmt.Errorf("%w: topic %q has been created, and no broker has it yet",
+			sink.ErrUnreachable, topic)
+	}
+	return n, err
 }
 
 func notCreated(missing error, command string) error {

@@ -20,7 +20,7 @@ const (
 	// (flush.go): the first of a topic, whose leader is looked up, and repeated ones.
 	clientLinger = 2 * time.Millisecond
 	// unknownRetries is how many UNKNOWN_TOPIC_OR_PARTITION responses, without a success between
-	// them, the records of a topic that existed survive: about 15 s, with the longest backoff.
+	// them, the records of a topic that existed survive: 7 s, one for each update of the metadata.
 	unknownRetries = 30
 	// firstRetry is shorter than retry_backoff: while a broker writes the markers of a transaction,
 	// for some milliseconds, it refuses the next one.
@@ -61,7 +61,6 @@ func transactional(c *kafka.Config, id string) []kgo.Opt {
 		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(c.TransactionTimeout),
 		kgo.ConcurrentTransactionsBackoff(firstRetry),
-		kgo.UnknownTopicRetries(unknownRetries),
 		kgo.ProducerLinger(transactionLinger),
 		kgo.ProducerBatchMaxBytes(int32(c.MaxMessageBytes)), //nolint:gosec // validated
 		kgo.MaxBufferedBytes(max(bufferedBytes, 2*c.MaxMessageBytes)),
@@ -73,7 +72,6 @@ func transactional(c *kafka.Config, id string) []kgo.Opt {
 // synchronous returns the options of a producer whose callers wait for each record.
 func synchronous(c *kafka.Config) []kgo.Opt {
 	return []kgo.Opt{
-		kgo.UnknownTopicRetries(unknownRetries),
 		kgo.ProducerLinger(0),
 		kgo.ProducerBatchMaxBytes(c.LargestBatch()),
 		kgo.RecordPartitioner(javaPartitioner{kgo.StickyKeyPartitioner(nil)}),

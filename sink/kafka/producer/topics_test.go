@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -85,7 +86,7 @@ func TestPublish_CreatesTopicsWhenConfigured(t *testing.T) {
 // Brokers learn of a topic some time after the controller has created it.
 func TestPublish_WaitsForATopicThatItHasCreated(t *testing.T) {
 	c := parts.Cluster(t)
-	const late = 12 // more answers than come within the patience with a topic that is missing
+	const late = 16 // twice the answers that come within the patience with a missing topic, and more
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "invoices",
 		Err: kerr.UnknownTopicOrPartition, Count: late})
 	cfg := quick(c.ListenAddrs()...)
@@ -94,6 +95,17 @@ func TestPublish_WaitsForATopicThatItHasCreated(t *testing.T) {
 	s := openSink(t, cfg, got.done)
 	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("invoices", 1)))
 	require.NoError(t, got.wait(t, 1)[0].err)
+}
+
+func TestEnsureCompacted_WaitsForTheTopicThatItHasCreated(t *testing.T) {
+	c := parts.Cluster(t)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic,
+		Err: kerr.UnknownTopicOrPartition, Count: 16})
+	client, err := kafka.Connect(parts.Within(t, patience), quick(c.ListenAddrs()...), zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	require.NoError(t, client.EnsureCompacted(parts.Within(t, patience), positionTopic, zerolog.Nop()))
+	require.Contains(t, client.AllPartitions(parts.Within(t, patience), []string{positionTopic}), positionTopic)
 }
 
 func TestPublish_SaysWhyATopicCannotBeCreated(t *testing.T) {
