@@ -110,7 +110,7 @@ var allowed = map[string][]string{
 	"sink/memory":          {"sink"},
 	"sink/stdout":          {"sink"},
 	"sink/sinktest":        {"sink"},
-	"internal/postgres":    {"internal/credentials"},
+	"internal/postgres":    {"internal/credentials", "internal/tlsfiles"},
 	"internal/metrics":     {},
 	"internal/secret":      {},
 	"internal/audit":       {"sink"},

@@ -1,11 +1,11 @@
 package postgres
 
 import (
-	"crypto/x509"
 	"errors"
 	"strings"
 
 	"github.com/postrider/postrider/internal/credentials"
+	"github.com/postrider/postrider/internal/tlsfiles"
 )
 
 // FixPooler is what to change where a pooler answers in the place of the server.
@@ -56,8 +56,7 @@ func Advice(err error) (required, fix string) {
 	if refused, ok := errors.AsType[*refusedToken](err); ok {
 		return "a login that succeeds", tokenAdvice[refused.login]
 	}
-	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok &&
-		invalid.Reason == x509.Expired {
+	if tlsfiles.Expired(err) {
 		return "a certificate of the server that is valid now",
 			"give the server a new certificate (ssl_cert_file, ssl_key_file), then: SELECT " +
 				"pg_reload_conf(); if it has not expired, set the clock of the relay's machine"

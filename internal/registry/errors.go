@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sr"
 
 	"github.com/postrider/postrider/internal/credentials"
+	"github.com/postrider/postrider/internal/tlsfiles"
 	"github.com/postrider/postrider/router/connect"
 )
 
@@ -109,7 +110,6 @@ func unanswered(away, err error) error {
 	var file *fs.PathError
 	var untrusted *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
 	text := oneLine(excerpt(reason(err)))
 	switch {
 	case errors.As(err, &login):
@@ -120,7 +120,7 @@ func unanswered(away, err error) error {
 	case errors.As(err, &file):
 		return &advised{away, oneLine(file.Error()), "check that the file is there, and that the " +
 			"relay may read it"}
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+	case tlsfiles.Expired(err):
 		return &advised{away, text, "give the registry a new certificate; if it has not expired, set " +
 			"the clock of the relay's machine"}
 	case errors.As(err, &untrusted), errors.As(err, &authority):

@@ -1,5 +1,5 @@
 // Package tlsfiles makes TLS configurations of clients from PEM files, which it reads each time: a
-// renewed certificate needs no restart.
+// renewed certificate needs no restart. It also tells the expired certificate of a server.
 package tlsfiles
 
 import (
@@ -39,4 +39,11 @@ func (f Files) Client(section string) (*tls.Config, error) {
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
+}
+
+// Expired reports whether a connection failed because a server's certificate is not valid now, by
+// the clock of this machine.
+func Expired(err error) bool {
+	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+	return ok && invalid.Reason == x509.Expired
 }

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/postrider/postrider/internal/tlsfiles"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -217,7 +217,6 @@ func (c *Config) unreachable(failed []error) error {
 		}
 	}
 	var connect *connectError
-	var invalid x509.CertificateInvalidError
 	var advised interface{ Advice() (wal, fix string) }
 	if chosen == nil {
 		chosen = e.Err
@@ -230,7 +229,7 @@ func (c *Config) unreachable(failed []error) error {
 		e.Hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
 	case errors.Is(e.Class, sink.ErrAuthentication):
 		e.Hint = c.SASL.advice()
-	case errors.As(chosen, &invalid) && invalid.Reason == x509.Expired:
+	case tlsfiles.Expired(chosen):
 		e.Hint = "give the broker a new certificate; if it has not expired, set the clock of the " +
 			"relay's machine: openssl s_client -connect " + c.Brokers[0] + " -showcerts"
 	case errors.Is(e.Class, sink.ErrTLS):
