@@ -90,15 +90,15 @@ func (c *lowWaterConn) shrinkRecvBuf(shrink bool) {
 		return
 	}
 	c.shrunk = shrink
+	if !shrink {
+		_ = c.freeRecvBuf() // lowWaterDial has seen that the kernel can
+		return
+	}
 	size := nearBuffer
 	if c.local {
 		size = localBuffer
 	}
-	if shrink {
-		_ = c.set(syscall.SO_RCVBUF, size) // on an error it stays large, which does no harm
-		return
-	}
-	_ = c.freeRecvBuf() // lowWaterDial has seen that the kernel can
+	_ = c.set(syscall.SO_RCVBUF, size) // on an error it stays large, which does no harm
 }
 
 // freeRecvBuf has the kernel decide about the receive buffer again. Linux before 5.14 cannot.

@@ -183,6 +183,7 @@ func (c *Client) idempotence(ctx context.Context) error {
 	}
 }
 
+// producerIDPatience is how long a broker that has just started may take to hand out producer ids.
 const producerIDPatience = 5 * time.Second
 
 func (c *Client) version(ctx context.Context) string {
