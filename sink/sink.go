@@ -213,9 +213,10 @@ type Stalled struct {
 	Messages   int       `json:"messages"` // that wait for them
 	Topic      string    `json:"topic"`    // of the partition that has been stalled for the longest
 	Partition  int32     `json:"partition"`
-	Leaderless bool      `json:"leaderless"` // it has no leader
-	Since      time.Time `json:"since"`      // when its oldest message was sent
-	Next       string    `json:"next"`       // a command that shows why
+	Leaderless bool      `json:"leaderless"`      // it has no leader
+	Since      time.Time `json:"since"`           // when its oldest message was sent
+	Error      string    `json:"error,omitempty"` // why brokers cannot be reached
+	Next       string    `json:"next"`            // what to do, or a command that shows why
 }
 
 // StalledAfter is long for a broker, which acknowledges within milliseconds. A garbage collection

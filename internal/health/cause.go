@@ -186,6 +186,9 @@ func (f *facts) stalled() cause {
 	}
 	c := because(name, "%s %s for %s%s; %d messages wait, and no position behind them is confirmed",
 		name, how, Duration(f.Now.Sub(s.Since)), others, s.Messages)
+	if s.Error != "" {
+		c.because += "; brokers cannot be reached: " + s.Error
+	}
 	c.since, c.fix = s.Since, s.Next
 	return c
 }

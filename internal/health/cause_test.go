@@ -88,6 +88,15 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"kafka-topics.sh", []string{SlotNearLoss, LagHigh, Backlog},
 		},
 		{
+			"late because a broker cannot be reached",
+			[]func(*Input){partitionStalled(40*time.Second, 1, false), inRelay(func(r *relay.State) {
+				r.Stalled.Error, r.Stalled.Next = "kafka-1:9093: TLS handshake: expired", "give the broker a new certificate"
+			})},
+			LagHigh, `partition 3 of topic "outbox.event.order"`,
+			"no position behind them is confirmed; brokers cannot be reached: kafka-1:9093: TLS handshake: expired",
+			"give the broker a new certificate", []string{LagHigh},
+		},
+		{
 			"everything waits for partitions without a leader",
 			[]func(*Input){partitionStalled(6*time.Minute, 2, true), inRelay(func(r *relay.State) { r.WaitingSince = ago(5 * time.Minute) })},
 			Stuck, "kafka at kafka-1:9092",

@@ -6,9 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Dialer makes the connections of one client. Safe for concurrent use.
@@ -17,14 +20,22 @@ type Dialer struct {
 	ctx context.Context // ended by Cut
 	end context.CancelCauseFunc
 
-	mu   sync.Mutex // guards open
-	open map[*connection]struct{}
+	mu     sync.Mutex // guards what follows
+	open   map[*connection]struct{}
+	failed map[string]failure // of the last attempt to reach an address
+}
+
+// failure is why an address could not be reached, and when.
+type failure struct {
+	err error
+	at  time.Time
 }
 
 // NewDialer makes one; the caller ends it with Cut.
 func NewDialer(cfg *Config) *Dialer {
 	ctx, end := context.WithCancelCause(context.Background())
-	return &Dialer{cfg: cfg, ctx: ctx, end: end, open: map[*connection]struct{}{}}
+	return &Dialer{cfg: cfg, ctx: ctx, end: end, open: map[*connection]struct{}{},
+		failed: map[string]failure{}}
 }
 
 // Dial is DialContext until Cut.
@@ -34,6 +45,36 @@ func (d *Dialer) Dial(network, addr string) (net.Conn, error) {
 
 // DialContext connects and, if configured, completes the TLS handshake, within dial_timeout.
 func (d *Dialer) DialContext(until context.Context, network, addr string) (net.Conn, error) {
+	conn, err := d.dial(until, network, addr)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(d.failed, addr)
+	case until.Err() == nil: // else it was not wanted any more
+		d.failed[addr] = failure{err, time.Now()}
+	}
+	return conn, err
+}
+
+// Failure returns why brokers cannot be reached, as an error of Reach; nil: there are none. A
+// client that needs a broker attempts it again and again: what is older than two attempts is over.
+func (d *Dialer) Failure() *OpenError {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var failed []error
+	for _, addr := range slices.Sorted(maps.Keys(d.failed)) {
+		if f := d.failed[addr]; time.Since(f.at) < 2*(d.cfg.DialTimeout+longestRetry) {
+			failed = append(failed, f.err)
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	return d.cfg.unreachable(failed)
+}
+
+func (d *Dialer) dial(until context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.cfg.DialTimeout)
 	defer cancel()
 	defer context.AfterFunc(until, cancel)()

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -126,4 +127,41 @@ func TestDialer_ReadsCertificatesAtEachConnect(t *testing.T) {
 	_, err = d.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	require.Equal(t, "after", <-seen)
+}
+
+func TestDialer_KeepsWhyABrokerCannotBeReached(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	cfg := quick(addr)
+	d := NewDialer(&cfg)
+	defer d.Cut(sink.ErrClosed)
+	require.Nil(t, d.Failure())
+
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = d.DialContext(ended, "tcp", addr)
+	require.Error(t, err)
+	require.Nil(t, d.Failure(), "the connection was not wanted any more")
+
+	_, err = d.Dial("tcp", addr)
+	require.Error(t, err)
+	require.Equal(t, addr+": connection refused", d.Failure().Text)
+	require.ErrorIs(t, d.Failure(), sink.ErrUnreachable)
+
+	d.mu.Lock()
+	d.failed[addr] = failure{err, time.Now().Add(-time.Hour)}
+	d.mu.Unlock()
+	require.Nil(t, d.Failure(), "no broker at this address is needed any more")
+
+	_, err = d.Dial("tcp", addr)
+	require.Error(t, err)
+	listener, err = net.Listen("tcp", addr)
+	require.NoError(t, err)
+	defer listener.Close()
+	conn, err := d.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Nil(t, d.Failure(), "it is reached")
 }

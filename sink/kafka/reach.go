@@ -206,7 +206,7 @@ func (c *probeConn) Read(b []byte) (int, error) {
 
 // unreachable makes one error of the failures of all brokers. Its class is the most specific one:
 // a refused password on one broker matters more than another broker being down.
-func (c *Config) unreachable(failed []error) error {
+func (c *Config) unreachable(failed []error) *OpenError {
 	e := &OpenError{Class: sink.ErrUnreachable, Err: errors.Join(failed...)}
 	e.Text = strings.ReplaceAll(e.Err.Error(), "\n", "; ")
 	var chosen error

@@ -230,6 +230,12 @@ func (s *Sink) Stalled() sink.Stalled {
 		if of.Next = kafka.FindSmallISRCommand(s.cfg); of.Leaderless {
 			of.Next = kafka.FindLeaderlessCommand(s.cfg)
 		}
+		if failure := s.dialer.Failure(); failure != nil {
+			of.Error = failure.Text
+			if !errors.Is(failure.Class, sink.ErrUnreachable) { // that goes by with the broker's return
+				of.Next = failure.Hint
+			}
+		}
 	}
 	return s.stalled
 }
