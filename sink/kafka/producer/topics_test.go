@@ -89,7 +89,7 @@ func TestPublish_WaitsForATopicThatItHasCreated(t *testing.T) {
 	const late = 16 // twice the answers that come within the patience with a missing topic, and more
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "invoices",
 		Err: kerr.UnknownTopicOrPartition, Count: late})
-	cfg := quick(c.ListenAddrs()...)
+	cfg := unhurried(c.ListenAddrs()...)
 	cfg.Topics = kafka.TopicsConfig{Create: true, Partitions: 5, ReplicationFactor: 1}
 	got := newOutcomes()
 	s := openSink(t, cfg, got.done)
@@ -101,7 +101,7 @@ func TestEnsureCompacted_WaitsForTheTopicThatItHasCreated(t *testing.T) {
 	c := parts.Cluster(t)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic,
 		Err: kerr.UnknownTopicOrPartition, Count: 16})
-	client, err := kafka.Connect(parts.Within(t, patience), quick(c.ListenAddrs()...), zerolog.Nop())
+	client, err := kafka.Connect(parts.Within(t, patience), unhurried(c.ListenAddrs()...), zerolog.Nop())
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	require.NoError(t, client.EnsureCompacted(parts.Within(t, patience), positionTopic, zerolog.Nop()))
