@@ -94,7 +94,7 @@ func (s *site) login(t *testing.T, password string) {
 		"sink.kafka.sasl.password", quoted(password))
 }
 
-func TestKafka(t *testing.T) {
+func TestMatrix_ConditionsOfKafka(t *testing.T) {
 	t.Parallel()
 	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{
 		Listeners:  map[string]string{"SASL": "SASL_PLAINTEXT", "ASTRAY": "PLAINTEXT"},

@@ -228,7 +228,7 @@ func (s *site) usesBroker(t *testing.T) {
 	s.brokers(t, k.Brokers()...)
 }
 
-func TestDatabase(t *testing.T) {
+func TestMatrix_ConditionsOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	versions := []string{parts.AnyVersion}
 	if *long {

@@ -134,7 +134,7 @@ const outboxSQL = `
 const hba = "host all locked 127.0.0.1/32 scram-sha-256\n" +
 	"host all all 127.0.0.1/32 trust\nlocal all all trust\n"
 
-func TestServer(t *testing.T) {
+func TestMatrix_ConditionsOfTheServer(t *testing.T) {
 	t.Parallel()
 	versions := []string{embedded.DefaultVersion}
 	if *long {
