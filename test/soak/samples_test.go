@@ -1,0 +1,120 @@
+package soak
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// samples are what a relay uses, whenever it has caught up.
+type samples struct {
+	relay  *relay
+	values map[string][]point // by quantity
+}
+
+// quantities are those of samples, with a unit where it is not a number of things.
+var quantities = []string{"resident memory, MiB", "goroutines", "descriptors",
+	"connections to PostgreSQL", "connections to brokers", "slot distance, KiB"}
+
+// take adds one sample. The relay has caught up.
+func (s *samples) take() {
+	r := s.relay
+	r.t.Helper()
+	var distance float64
+	r.query([]any{&distance}, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::float8
+		FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
+	figures := metrics(r.get("/metrics"))
+	toServer, toBrokers := r.connections()
+	now := time.Now()
+	for i, value := range []float64{
+		figures["process_resident_memory_bytes"] / (1 << 20), figures["go_goroutines"],
+		figures["process_open_fds"], float64(toServer), float64(toBrokers), distance / (1 << 10),
+	} {
+		s.values[quantities[i]] = append(s.values[quantities[i]], point{now, value})
+	}
+	require.Positive(r.t, figures["go_goroutines"], "no metrics of %s", r.name)
+}
+
+// metrics are the series without labels.
+func metrics(text []byte) map[string]float64 {
+	found := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			found[name] = v
+		}
+	}
+	return found
+}
+
+// connections counts those of the process, as the kernel has them. Without /proc there are none.
+func (r *relay) connections() (toServer, toBrokers int) {
+	server := port(r.network.Addr())
+	brokers := map[string]bool{}
+	for _, node := range r.nodes {
+		brokers[port(node.Proxy.Addr())] = true
+	}
+	remote := remotePorts()
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.process().PID))
+	for _, link := range links {
+		target, err := os.Readlink(link)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		switch to := remote[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")]; {
+		case to == server:
+			toServer++
+		case brokers[to]:
+			toBrokers++
+		}
+	}
+	return toServer, toBrokers
+}
+
+// remotePorts are those of the sockets for TCP, by inode.
+func remotePorts() map[string]string {
+	found := map[string]string{}
+	table, _ := os.ReadFile("/proc/net/tcp")
+	for line := range strings.Lines(string(table)) {
+		// sl local_address rem_address st tx_queue:rx_queue tr:when retrnsmt uid timeout inode
+		fields := strings.Fields(line)
+		if len(fields) < 10 {
+			continue
+		}
+		_, hex, _ := strings.Cut(fields[2], ":")
+		if n, err := strconv.ParseUint(hex, 16, 16); err == nil {
+			found[fields[9]] = strconv.FormatUint(n, 10)
+		}
+	}
+	return found
+}
+
+func port(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+
+// report prints how each quantity has developed, and returns those that grow.
+func (s *samples) report() (growing []string) {
+	t := s.relay.t
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-26s %12s %12s %12s %8s\n", s.relay.name, "first block", "last block", "per hour", "t")
+	for _, name := range quantities {
+		all := s.values[name]
+		slope, ok := newSlope(all)
+		if !ok {
+			fmt.Fprintf(&b, "%-26s only %d samples\n", name, len(all))
+			continue
+		}
+		fmt.Fprintf(&b, "%-26s %12.2f %12.2f %12.3f %8.2f\n", name, slope.first, slope.last,
+			slope.perHour, slope.t)
+		if slope.grows() {
+			growing = append(growing, name)
+		}
+	}
+	t.Logf("medians of %d blocks of %d samples:\n%s", blocks, len(s.values[quantities[0]]), &b)
+	return growing
+}
