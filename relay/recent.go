@@ -16,6 +16,9 @@ const (
 	recentEvents   = 100
 	recentInterval = 20 * time.Millisecond // between events: each costs the sink time
 	refusedTopics  = 200                   // at most: the names come from rows
+
+	// repeatInterval is the time after which a failure is logged again.
+	repeatInterval = time.Minute
 )
 
 // Published is an event that the broker acknowledged, without its content.
@@ -50,6 +53,7 @@ type recent struct {
 	mu       sync.Mutex  // guards what follows
 	events   []Published // the oldest first
 	failures map[string]Failure
+	logged   logged
 	refused  map[string]int // messages that the broker refused, by topic
 }
 
@@ -107,6 +111,32 @@ func (r *recent) failed(f Failure, now time.Time) {
 		f.FirstSeen, f.Count = before.FirstSeen, before.Count+1
 	}
 	r.failures[f.Reason] = f
+}
+
+// logged has the failures since a session was opened last, with the time of the last line of each
+// that is not older than repeatInterval.
+type logged struct {
+	sessions int // opened until then
+	lines    map[string]time.Time
+}
+
+// news reports whether a failure is to be logged: attempts that fail for one cause, one after the
+// other, are logged once a minute. sessions is how many were opened before.
+func (r *recent) news(sessions int, reason, text string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.logged
+	if l.sessions != sessions || l.lines == nil {
+		*l = logged{sessions: sessions, lines: map[string]time.Time{}}
+	}
+	maps.DeleteFunc(l.lines,
+		func(_ string, at time.Time) bool { return now.Sub(at) >= repeatInterval })
+	cause := reason + " " + text
+	if _, known := l.lines[cause]; known {
+		return false
+	}
+	l.lines[cause] = now
+	return true
 }
 
 // Recent returns a sample of the acknowledged events, newest first: at most 100, 50 a second.

@@ -65,3 +65,25 @@ func TestRecent_CountsWhatATopicRefused(t *testing.T) {
 	r.recent.refusedBy("payments", sink.ErrUnreachable)
 	require.Equal(t, map[string]int{"orders": 1}, r.Refused())
 }
+
+func TestRecent_LogsAttemptsThatFailForOneCauseOnceAMinute(t *testing.T) {
+	r := &Relay{}
+	began := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	lines := map[string]int{}
+	for second := range 180 { // each cause every two seconds
+		text := []string{"refused", "reset"}[second%2]
+		if r.recent.news(1, "postgres_unreachable", text, began.Add(time.Duration(second)*time.Second)) {
+			lines[text]++
+		}
+	}
+	require.Equal(t, map[string]int{"refused": 3, "reset": 3}, lines)
+	now := began.Add(180 * time.Second)
+	require.True(t, r.recent.news(1, "postgres_unreachable", "refused", now))
+	require.False(t, r.recent.news(1, "postgres_unreachable", "refused", now))
+	require.True(t, r.recent.news(1, "server_starting", "refused", now))
+	require.True(t, r.recent.news(2, "postgres_unreachable", "refused", now), "a session was opened meanwhile")
+	for i := range 10_000 {
+		r.recent.news(2, "other", fmt.Sprint(i), now.Add(time.Duration(i)*time.Second))
+	}
+	require.LessOrEqual(t, len(r.recent.logged.lines), 60)
+}

@@ -220,7 +220,8 @@ func (r *Relay) backOff(reason string, err error, delay time.Duration) {
 	r.mu.Unlock()
 }
 
-// recordEnd logs and counts the end of a session.
+// recordEnd logs and counts the end of a session. Further attempts that fail for the same cause
+// are logged once a minute; with log.level = "debug" each of them.
 func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Duration) {
 	r.parts.Metrics.SessionsEnded.WithLabelValues(reason).Inc()
 	st := r.State()
@@ -230,6 +231,9 @@ func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Dura
 		event = r.parts.Log.Warn()
 		r.recent.failed(Failure{Reason: reason, Class: class.String(), Text: what, WAL: wal,
 			Next: next}, time.Now())
+	}
+	if !r.recent.news(st.Sessions, reason, what, time.Now()) {
+		event = r.parts.Log.Debug()
 	}
 	event.Str("error", what).Str("wal", wal).Str("next", next).Str("reason", reason).
 		Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", delay).
