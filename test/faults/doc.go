@@ -10,6 +10,7 @@
 //	go test ./test/faults
 //	go test ./test/faults -run TestFault01 -rounds 30 -seed 4711
 //	go test ./test/faults -run TestFault01 -long -timeout 0
-//	go test ./test/faults -run TestSchedule -soak 2h -timeout 0
 //	go test ./test/faults -container 64    (each relay in a container of 64 MiB)
+//
+// Faults of all kinds in a random order, for hours, are test/soak.
 package faults
