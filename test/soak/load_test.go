@@ -29,9 +29,10 @@ const (
 
 // event is the payload of a row. The numbers of a key are 1, 2, 3, ... in the order of commits.
 type event struct {
-	Key    string `json:"key"`
-	Number uint64 `json:"number"`
-	Pad    string `json:"pad,omitempty"`
+	Key    string    `json:"key"`
+	Number uint64    `json:"number"`
+	At     time.Time `json:"at"` // before its transaction has committed
+	Pad    string    `json:"pad,omitempty"`
 }
 
 // load commits events until it is ended, through whatever happens to the server.
@@ -211,6 +212,7 @@ func (w *writer) insertPhantom(ctx context.Context, tx pgx.Tx) error {
 func (w *writer) insert(ctx context.Context, tx pgx.Tx, events ...event) error {
 	payloads := make([]string, len(events))
 	for i, e := range events {
+		e.At = time.Now()
 		document, err := json.Marshal(e)
 		if err != nil {
 			return err
