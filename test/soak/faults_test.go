@@ -81,6 +81,12 @@ type action struct {
 	strike func(s *scene)
 }
 
+// several are the actions that are more than one fault.
+var several = map[string]int{
+	"relay killed, and again":               2,
+	"brokers restarted one after the other": 3,
+}
+
 var actions = slices.Concat(relayActions, brokerActions, serverActions, schemaActions)
 
 // relayActions concern the victim.
@@ -124,7 +130,8 @@ var relayActions = []action{
 	{"outbox pruned by hand", func(s *scene) {
 		s.victim.await("streaming")
 		code, printed := s.victim.command("prune")
-		require.Zero(s.t, code, printed)
+		// 75 where the relay itself prunes, or the server or the broker was not back yet
+		require.Contains(s.t, []int{0, 75}, code, printed)
 	}},
 }
 

@@ -52,25 +52,26 @@ func linesOf(log []byte) (lines []line) {
 
 // stroke is an action at its time.
 type stroke struct {
-	at    time.Time
-	name  string
-	quiet bool // both relays had caught up before
+	at     time.Time
+	name   string
+	quiet  bool // both relays had caught up before
+	faults int
 }
 
-// repeated returns the lines that a process has written more often than once for each stroke, and
+// repeated returns the lines that a process has written more often than once for each fault, and
 // once a minute, of one cause. Strokes that the relay had not recovered from before the next one
 // count together.
 func repeated(lines []line, strokes []stroke) (found []string) {
 	type window struct {
 		from, to time.Time
-		strokes  int
+		faults   int
 	}
 	var windows []window
 	for _, s := range strokes {
 		if s.quiet || len(windows) == 0 {
 			windows = append(windows, window{from: s.at})
 		}
-		windows[len(windows)-1].strokes++
+		windows[len(windows)-1].faults += s.faults
 	}
 	for i := range windows {
 		windows[i].to = time.Now()
@@ -85,7 +86,7 @@ func repeated(lines []line, strokes []stroke) (found []string) {
 				by[l.cause] = append(by[l.cause], l.text)
 			}
 		}
-		limit := w.strokes + int(w.to.Sub(w.from)/time.Minute)
+		limit := w.faults + int(w.to.Sub(w.from)/time.Minute)
 		for cause, texts := range by {
 			if len(texts) > limit {
 				found = append(found, fmt.Sprintf("%d lines, and not %d, in %.1f s of: %s\n\t%s", len(texts),
@@ -107,7 +108,7 @@ func TestRepeated_FindsALineOfOneCause(t *testing.T) {
 		}
 		return lines
 	}
-	quiet := []stroke{{began, "one", true}, {began.Add(5 * time.Minute), "two", true}}
+	quiet := []stroke{{began, "one", true, 1}, {began.Add(5 * time.Minute), "two", true, 1}}
 	const text = `"message":"session ended","error":"dial 127.0.0.1:%d: refused"`
 	require.Len(t, log(time.Minute, text), 5)
 	require.Empty(t, repeated(log(time.Minute, text), quiet))
@@ -115,6 +116,6 @@ func TestRepeated_FindsALineOfOneCause(t *testing.T) {
 	require.Empty(t, repeated(append(log(time.Minute, text),
 		log(time.Minute, `"message":"session ended","error":"reset%.0d"`)...), quiet))
 	twice := append(log(5*time.Minute, text), log(5*time.Minute, text)...)
-	require.Len(t, repeated(twice, []stroke{{began, "one", true}, {began.Add(time.Second), "two", true}}), 1)
-	require.Empty(t, repeated(twice, []stroke{{began, "one", true}, {began.Add(time.Second), "two", false}}))
+	require.Len(t, repeated(twice, []stroke{{began, "one", true, 1}, {began.Add(time.Second), "two", true, 1}}), 1)
+	require.Empty(t, repeated(twice, []stroke{{began, "one", true, 1}, {began.Add(time.Second), "two", false, 1}}))
 }

@@ -110,15 +110,16 @@ func (s *servers) double(topics ...string) {
 	s.doubled++
 	n := partitions << s.doubled
 	admin := kadm.NewClient(s.broker.Client(s.t))
-	defer admin.Close()
-	answers, err := admin.UpdatePartitions(s.t.Context(), n, topics...)
-	require.NoError(s.t, err)
-	require.NoError(s.t, answers.Error())
-	for _, topic := range topics {
-		parts.Await(s.t, "partitions of "+topic, func() (bool, error) {
-			return s.broker.Partitions(s.t, topic) == int32(n), nil
-		})
-	}
+	parts.Await(s.t, fmt.Sprintf("%d partitions", n), func() (bool, error) {
+		// An attempt can fail while a broker has only just come back, or have no answer.
+		_, _ = admin.UpdatePartitions(s.t.Context(), n, topics...)
+		for _, topic := range topics {
+			if s.broker.Partitions(s.t, topic) != int32(n) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
 }
 
 // stopPostgres is pg_ctl stop -m fast, which must not wait for the relays.

@@ -55,7 +55,7 @@ func (s *scene) strike(measured *samples) (strokes []stroke) {
 	for time.Since(began) < *duration {
 		next := d.next()
 		s.t.Logf("%8.1f s  %3d  %s", time.Since(began).Seconds(), len(strokes)+1, next.name)
-		strokes = append(strokes, stroke{time.Now(), next.name, quiet})
+		strokes = append(strokes, stroke{time.Now(), next.name, quiet, max(several[next.name], 1)})
 		next.strike(s)
 		require.True(s.t, s.witness.process().Running(), "the witness has ended")
 		if quiet = s.random.IntN(5) > 0; !quiet {
