@@ -122,7 +122,7 @@ type logged struct {
 
 // news reports whether a failure is to be logged: attempts that fail for one cause, one after the
 // other, are logged once a minute. sessions is how many were opened before.
-func (r *recent) news(sessions int, reason, text string, now time.Time) bool {
+func (r *recent) news(sessions int, cause string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &r.logged
@@ -131,7 +131,6 @@ func (r *recent) news(sessions int, reason, text string, now time.Time) bool {
 	}
 	maps.DeleteFunc(l.lines,
 		func(_ string, at time.Time) bool { return now.Sub(at) >= repeatInterval })
-	cause := reason + " " + text
 	if _, known := l.lines[cause]; known {
 		return false
 	}

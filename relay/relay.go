@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -232,7 +233,8 @@ func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Dura
 		r.recent.failed(Failure{Reason: reason, Class: class.String(), Text: what, WAL: wal,
 			Next: next}, time.Now())
 	}
-	if !r.recent.news(st.Sessions, reason, what, time.Now()) {
+	cause := strings.Join([]string{class.String(), reason, what}, " ")
+	if !r.recent.news(st.Sessions, cause, time.Now()) {
 		event = r.parts.Log.Debug()
 	}
 	event.Str("error", what).Str("wal", wal).Str("next", next).Str("reason", reason).

@@ -2,10 +2,11 @@ package replication
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 const (
@@ -103,7 +104,7 @@ func (s *Stream) sendStatus(now time.Time) error {
 			ClientTime: now,
 		})
 	if err != nil {
-		return fmt.Errorf("send status with flush %s: %w", flush, err)
+		return postgres.Wrap(err, "send status with flush %s", flush)
 	}
 	s.positions.flushed = flush
 	s.confirmed.Store(uint64(flush))

@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Stream is one connection that replicates one slot. Open it, Run it once, then Finish or Abandon
@@ -329,7 +331,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 			// Only after wal_sender_timeout the server ends a stream without a message.
 			err = io.ErrUnexpectedEOF
 		}
-		return fmt.Errorf("read replication stream: %w", err)
+		return postgres.Wrap(err, "read replication stream")
 	}
 	if err != nil && s.last.silent { // nothing has come for a while
 		s.wire.chunks.trim()

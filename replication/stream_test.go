@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/test/parts"
 )
@@ -529,6 +532,32 @@ func TestOpen_SaysWhatIsWrongWithTheSlot(t *testing.T) {
 		holder.finish()
 		require.NoError(t, open(x.slot))
 	})
+}
+
+// A network that ends a connection in order looks like the server: EOF, or a write that fails.
+func TestStream_ALostConnectionIsAServerOutOfReach(t *testing.T) {
+	x := newTable(t, parts.AnyVersion)
+	server, err := url.Parse(x.db.DSN())
+	require.NoError(t, err)
+	network, err := parts.StartProxy(server.Host)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, network.Close()) })
+	cfg := x.pg()
+	host, port, err := net.SplitHostPort(network.Addr())
+	require.NoError(t, err)
+	number, err := strconv.ParseUint(port, 10, 16)
+	require.NoError(t, err)
+	cfg.Host, cfg.Port, cfg.Fallbacks = host, uint16(number), nil
+	stream, err := replication.Open(t.Context(), cfg, x.cfg, x.slot, zerolog.Nop())
+	require.NoError(t, err)
+	r := x.run(stream, nil)
+	x.exec(`INSERT INTO outbox VALUES (1, 'a')`)
+	r.rows(1)
+	network.Cut()
+	for range r.out {
+	}
+	require.ErrorIs(t, <-r.ended, postgres.ErrUnreachable)
+	stream.Abandon()
 }
 
 func TestStream_MissingPublicationEndsIt(t *testing.T) {
