@@ -97,16 +97,31 @@ func (c *container) peak() int64 {
 // allocated is what a process has allocated and touched, in bytes. Pages of its program are not counted: the kernel can drop those.
 func (p *process) allocated(t testing.TB) int64 {
 	t.Helper()
+	return p.memory(t, "RssAnon")
+}
+
+// peak is the most that was resident so far, pages of the program included, in bytes.
+func (p *process) peak(t testing.TB) float64 {
+	t.Helper()
+	return float64(p.memory(t, "VmHWM"))
+}
+
+// memory is what the kernel says of the process, in bytes.
+func (p *process) memory(t testing.TB, field string) int64 {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		parts.Lacking(t, "cgroup", "control groups, and /proc, are Linux's")
+	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	require.NoError(t, err)
 	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
+		if value, ok := bytes.CutPrefix(line, []byte(field+":")); ok {
 			kib, err := strconv.ParseInt(string(bytes.TrimSuffix(bytes.TrimSpace(value), []byte(" kB"))), 10, 64)
 			require.NoError(t, err)
 			return kib << 10
 		}
 	}
-	require.FailNow(t, "no RssAnon")
+	require.FailNow(t, "no "+field)
 	return 0
 }
 

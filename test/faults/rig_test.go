@@ -282,6 +282,12 @@ func (r *rig) insertBulk(t testing.TB, conn *pgx.Conn, perKey int) {
 func (r *rig) judge(t testing.TB) audit.Verdict {
 	t.Helper()
 	r.receive(t)
+	return r.verdict(t)
+}
+
+// verdict compares what was received with what was committed.
+func (r *rig) verdict(t testing.TB) audit.Verdict {
+	t.Helper()
 	v := r.tally.Verdict()
 	for key, newest := range r.newest {
 		if r.last[key] < newest {
@@ -297,29 +303,12 @@ func (r *rig) judge(t testing.TB) audit.Verdict {
 // code with the one that published.
 func (r *rig) receive(t testing.TB) {
 	t.Helper()
-	cfg := kafka.DefaultConfig()
-	cfg.Brokers = r.broker.Direct()
 	ctx := parts.Within(t, 10*time.Minute)
-	reader, err := topics.OpenReader(ctx, cfg, true)
-	require.NoError(t, err)
+	reader := r.auditReader(ctx, t)
 	defer reader.Close()
 	spans, err := reader.Spans(ctx, "outbox.event."+r.topic, time.Time{})
 	require.NoError(t, err)
-	read := func(_ int, _ int64, m *sink.Message) error {
-		var e event
-		if r.decode != nil {
-			m.Value = r.decode(m.Value)
-		}
-		if json.Unmarshal(m.Value, &e) != nil || e.Number == 0 || e.Key != string(m.Key) {
-			e = event{Key: "not one of ours", Number: 1} // shows as phantom
-		}
-		at, known := r.home[e.Key]
-		require.True(t, !known || at == m.Partition || r.grown && m.Partition == at+partitions, "key %s is in partitions %d and %d", e.Key, at, m.Partition)
-		r.home[e.Key] = m.Partition
-		r.newest[e.Key], r.last[e.Key] = max(r.newest[e.Key], e.Number), e.Number
-		r.tally.Received(e.Key, e.Number)
-		return nil
-	}
+	read := func(_ int, _ int64, m *sink.Message) error { r.take(t, m); return nil }
 	if !r.grown {
 		require.NoError(t, reader.Read(ctx, spans, read))
 		return
@@ -327,6 +316,32 @@ func (r *rig) receive(t testing.TB) {
 	for i := range spans { // the old partition of a key comes before the new one
 		require.NoError(t, reader.Read(ctx, spans[i:i+1], read))
 	}
+}
+
+func (r *rig) auditReader(ctx context.Context, t testing.TB) *topics.Reader {
+	t.Helper()
+	cfg := kafka.DefaultConfig()
+	cfg.Brokers = r.broker.Direct()
+	reader, err := topics.OpenReader(ctx, cfg, true)
+	require.NoError(t, err)
+	return reader
+}
+
+// take counts a record.
+func (r *rig) take(t testing.TB, m *sink.Message) {
+	t.Helper()
+	var e event
+	if r.decode != nil {
+		m.Value = r.decode(m.Value)
+	}
+	if json.Unmarshal(m.Value, &e) != nil || e.Number == 0 || e.Key != string(m.Key) {
+		e = event{Key: "not one of ours", Number: 1} // shows as phantom
+	}
+	at, known := r.home[e.Key]
+	require.True(t, !known || at == m.Partition || r.grown && m.Partition == at+partitions, "key %s is in partitions %d and %d", e.Key, at, m.Partition)
+	r.home[e.Key] = m.Partition
+	r.newest[e.Key], r.last[e.Key] = max(r.newest[e.Key], e.Number), e.Number
+	r.tally.Received(e.Key, e.Number)
 }
 
 // requireNothingLost is what holds after any fault.
