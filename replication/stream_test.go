@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -240,6 +241,19 @@ func TestStream_ConfirmsAMessageOutsideOfATransaction(t *testing.T) {
 		got, _ = messages(after, 3)
 		require.Equal(t, []string{"third"}, got)
 		after.finish()
+
+		// The commit record of a transaction can begin right where a message ends.
+		x.exec(`INSERT INTO outbox VALUES (1, 'behind'); SELECT pg_logical_emit_message(false, 'outbox', 'in front')`)
+		in := x.read(func() pglogrepl.LSN { return pglogrepl.LSN(acked.Load()) })
+		events := in.rows(4)
+		i := slices.IndexFunc(events, func(e replication.Event) bool { return string(e.Content) == "in front" })
+		require.Equal(t, replication.Commit, events[i+1].Kind)
+		acked.Store(uint64(events[i+1].LSN))
+		in.finish()
+		x.exec(`INSERT INTO outbox VALUES (2, 'later')`)
+		rest := x.read(nil)
+		require.Equal(t, "behind", string(rest.rows(1)[1].Values[1]))
+		rest.finish()
 	})
 }
 
