@@ -164,6 +164,24 @@ func (m *modelTopic) arrive(partition int) {
 		size: 10})
 }
 
+// catchUp has the session send all rows, and all of them arrive.
+func (m *modelTopic) catchUp() {
+	for m.next < len(m.rows) {
+		m.send()
+	}
+	for partition := range m.flying {
+		for len(m.flying[partition]) > 0 {
+			m.arrive(partition)
+		}
+	}
+}
+
+// delete removes what is before an offset.
+func (l *modelLog) delete(before int) {
+	l.start = before
+	l.records = slices.DeleteFunc(l.records, func(r modelRecord) bool { return r.at < before })
+}
+
 // compact removes what a newer record of its key supersedes, in the first part of a partition.
 func (l *modelLog) compact(before int) {
 	last := map[string]int{}
@@ -208,6 +226,7 @@ func TestTail_LosesNothingAndKeepsTheOrderOfKeys(t *testing.T) {
 		if !calm {
 			m.keys = rapid.IntRange(1, 8).Draw(t, "keys")
 		}
+		keys := rapid.IntRange(1, 5).Draw(t, "keys of rows")
 		m.begin(0)
 		upset := func() {
 			if calm {
@@ -221,7 +240,7 @@ func TestTail_LosesNothingAndKeepsTheOrderOfKeys(t *testing.T) {
 					n := len(m.rows)
 					row := modelRow{position: position{lsn: pglogrepl.LSN(1000 + n/3*100), index: uint32(n % 3)},
 						partition: -1, last: map[int]int{}}
-					if k := rapid.IntRange(0, 5).Draw(t, "key"); k > 0 {
+					if k := rapid.IntRange(0, keys).Draw(t, "key"); k > 0 {
 						row.key = fmt.Append(nil, "key-", k)
 						if k == 5 {
 							row.partition = 0
@@ -248,6 +267,7 @@ func TestTail_LosesNothingAndKeepsTheOrderOfKeys(t *testing.T) {
 					}
 				}
 			},
+			"catch up": func(*rapid.T) { m.catchUp() },
 			"kill": func(t *rapid.T) {
 				m.begin(rapid.IntRange(m.confirmed, m.settled()).Draw(t, "confirmed"))
 			},
@@ -269,8 +289,14 @@ func TestTail_LosesNothingAndKeepsTheOrderOfKeys(t *testing.T) {
 			"delete": func(t *rapid.T) {
 				upset()
 				l := m.partitions[anywhere()]
-				l.start = rapid.IntRange(l.start, l.end).Draw(t, "start")
-				l.records = slices.DeleteFunc(l.records, func(r modelRecord) bool { return r.at < l.start })
+				l.delete(rapid.IntRange(l.start, l.end).Draw(t, "start"))
+			},
+			"delete and rewind": func(t *rapid.T) {
+				upset()
+				for _, l := range m.partitions {
+					l.delete(rapid.IntRange(l.start, l.end).Draw(t, "start"))
+				}
+				m.begin(0)
 			},
 			"compact": func(t *rapid.T) {
 				upset()
@@ -278,14 +304,7 @@ func TestTail_LosesNothingAndKeepsTheOrderOfKeys(t *testing.T) {
 				l.compact(rapid.IntRange(l.start, l.end).Draw(t, "before"))
 			},
 		})
-		for m.next < len(m.rows) {
-			m.send()
-		}
-		for partition := range m.flying {
-			for len(m.flying[partition]) > 0 {
-				m.arrive(partition)
-			}
-		}
+		m.catchUp()
 		for n, row := range m.rows {
 			if !row.came {
 				t.Fatalf("row %d never came", n)
