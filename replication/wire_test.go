@@ -34,7 +34,8 @@ func (s *lengths) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// However the bytes come, each message comes whole, or its beginning if it is too long.
+// However the bytes come, each message comes whole, or its beginning if it is too long, for whose
+// rest there is no room.
 func TestWire_KeepsTheBeginningOfWhatIsTooLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(100, 200_000).Draw(t, "max")
@@ -65,6 +66,9 @@ func TestWire_KeepsTheBeginningOfWhatIsTooLong(t *testing.T) {
 				}
 				if err := w.fill(); err != nil {
 					t.Fatalf("message %d: %v", i, err)
+				}
+				if most := max(limit+5, keptBytes) + ChunkBytes/4; len(w.buf) > max(ChunkBytes, most) {
+					t.Fatalf("message %d of %d bytes, at most %d: room for %d", i, size, limit, len(w.buf))
 				}
 			}
 			want, kept := int64(0), size
