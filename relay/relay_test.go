@@ -286,9 +286,11 @@ func TestRelay_DrainTimeoutEndsAStopThatWaitsForTheBroker(t *testing.T) {
 	r.waitPhase(relay.Streaming)
 	x.broker.Hold()
 	x.insert(1, 3)
+	end := x.current()
 	require.NoError(t, x.broker.WaitPublished(x.ctx, 3))
 	r.stop()
 	require.ErrorIs(t, r.end(), relay.ErrDrainTimeout)
+	require.Less(t, x.confirmed(), end, "nothing was acknowledged")
 }
 
 func TestRelay_StartsAgainFromTheSlotWhenTheSinkFails(t *testing.T) {

@@ -70,6 +70,7 @@ func TestSchedule(t *testing.T) {
 		for range stoppingRequests {
 			require.False(t, s.serverStopping())
 			s.replyRequested()
+			s.sent(t0)
 		}
 		require.True(t, s.serverStopping())
 		s.progressed()
