@@ -148,6 +148,13 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 			func(r *run) { r.partitions[1] = append(r.partitions[1], r.partitions[1][30:33]...) },
 			func(v *Report) { v.Duplicated, v.LongestRepeat, v.PartialReplays = 3, 3, 3 },
 		},
+		"a repetition that leaves out one of each key": {
+			func(r *run) {
+				p := r.partitions[1]
+				r.partitions[1] = slices.Concat(p[:90], p[81:84], p[87:90], p[90:])
+			},
+			func(v *Report) { v.Duplicated, v.LongestRepeat, v.PartialReplays = 6, 6, 3 },
+		},
 		"two of a key swapped": {
 			func(r *run) { p := r.partitions[1]; p[30], p[33] = p[33], p[30] },
 			func(v *Report) { v.OutOfOrder = 1 },
