@@ -192,6 +192,15 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 			},
 			func(v *Report) { v.PartitionChanges = 1 },
 		},
+		"two records of a key, each in another partition": {
+			func(r *run) {
+				p := r.partitions[1]
+				r.partitions[0] = slices.Insert(r.partitions[0], 4, p[30])
+				r.partitions[2] = slices.Insert(r.partitions[2], 4, p[33])
+				r.partitions[1] = slices.Delete(slices.Delete(p, 33, 34), 30, 31)
+			},
+			func(v *Report) { v.PartitionChanges = 1 },
+		},
 		"dead letters": {
 			func(r *run) {
 				r.deadLetters = []string{r.partitions[1][30], r.partitions[1][31],
