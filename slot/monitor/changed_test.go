@@ -350,6 +350,26 @@ func TestMonitor_WindowBeginsBeforeACommitThatNobodySees(t *testing.T) {
 	l.noticed("added again", from, to, xmin)
 }
 
+// A transaction that was open at the first look has a lower xid than all that begins behind it, and inserts its row in the window.
+func TestMonitor_WindowHasTheRowsOfATransactionThatHadBegun(t *testing.T) {
+	t.Parallel()
+	l := newLooks(t, parts.Postgres(t, "17").DSN(), plainOutbox, "CREATE PUBLICATION postrider FOR TABLE outbox")
+	early, err := parts.Connect(t, l.dsn).Begin(t.Context())
+	require.NoError(t, err)
+	var xmin uint32
+	require.NoError(t, early.QueryRow(t.Context(), "SELECT pg_current_xact_id()::xid::text::bigint").Scan(&xmin))
+	l.begin()
+	require.NoError(t, l.look())
+	l.do("ALTER PUBLICATION postrider DROP TABLE outbox")
+	from := l.position()
+	_, err = early.Exec(t.Context(), "INSERT INTO outbox (payload) VALUES ('x')")
+	require.NoError(t, err)
+	require.NoError(t, early.Commit(t.Context()))
+	to := l.position()
+	l.do("ALTER PUBLICATION postrider ADD TABLE outbox")
+	l.noticed("added again", from, to, xmin)
+}
+
 func TestBoundaries_AreBehindWhatTheLookDidNotSee(t *testing.T) {
 	var b boundaries
 	at := func(lsn pglogrepl.LSN, xmin, xmax uint64) pglogrepl.LSN {
