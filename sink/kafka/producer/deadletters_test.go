@@ -264,4 +264,16 @@ func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
 			})
 		}
 	}
+	// A relay reads on and on, and a broker may say at once that there is no more, however long it was to wait.
+	t.Run("dead letters/at their end", func(t *testing.T) {
+		broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{})
+		topic := parts.Unique("letters")
+		broker.CreateTopic(t, topic, 1, nil)
+		d := openDeadLetters(t, broker, topic, "", nil)
+		requests := idly(t, fake, func(*kmsg.FetchResponseTopicPartition) {})
+		for began := time.Now(); time.Since(began) < patient; {
+			require.NoError(t, d.Read(t.Context(), time.Second, func(*sink.Message, int64) {}))
+		}
+		require.LessOrEqual(t, requests.Load(), int64(patient/kafka.ReadPause)+5)
+	})
 }
