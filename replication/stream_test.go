@@ -359,7 +359,8 @@ func TestStream_IdlePositionsReleaseWAL(t *testing.T) {
 	each(t, []string{"14", "18"}, func(t *testing.T, version string) {
 		x := newTable(t, version)
 		x.exec(`CREATE TABLE unrelated (n int)`)
-		r := x.read(nil)
+		var acked atomic.Uint64
+		r := x.read(func() pglogrepl.LSN { return pglogrepl.LSN(acked.Load()) })
 		var target string
 		x.exec(`INSERT INTO unrelated SELECT generate_series(1, 10000)`)
 		require.NoError(t, x.conn.QueryRow(t.Context(), `SELECT pg_current_wal_lsn()::text`).Scan(&target))
@@ -370,10 +371,12 @@ func TestStream_IdlePositionsReleaseWAL(t *testing.T) {
 			require.True(t, ok, "the stream ended")
 			for _, e := range b.Events {
 				require.Equal(t, replication.Idle, e.Kind, "nothing of ours was written")
+				acked.Store(uint64(e.LSN))
 				reached = reached || e.LSN >= want
 			}
 		}
 		r.finish()
+		require.GreaterOrEqual(t, x.confirmed(), want, "an idle position that is acknowledged is confirmed")
 	})
 }
 
