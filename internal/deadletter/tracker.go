@@ -133,6 +133,7 @@ func (t *Tracker) countLocked() {
 // poll applies new records until ctx ends, and writes unparked for each key that they unpark.
 func (t *Tracker) poll(ctx context.Context) {
 	defer close(t.ended)
+	failing := false
 	for ctx.Err() == nil {
 		var unparked []*sink.Message
 		err := t.opts.Store.Read(ctx, pollWait, func(m *sink.Message, offset int64) {
@@ -150,11 +151,20 @@ func (t *Tracker) poll(ctx context.Context) {
 					"keys are published nevertheless")
 			}
 		}
-		if err == nil || ctx.Err() != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		was := failing
+		if failing = err != nil; !failing {
+			if was {
+				t.opts.Log.Info().Str("topic", t.opts.Topic).Msg("dead-letter topic is read again")
+			}
 			continue
 		}
-		t.opts.Log.Warn().Err(err).Str("topic", t.opts.Topic).
-			Msg("dead-letter topic not read; parked keys stay parked until it can be read")
+		if !was { // once, however long it lasts
+			t.opts.Log.Warn().Err(err).Str("topic", t.opts.Topic).
+				Msg("dead-letter topic not read; parked keys stay parked until it can be read")
+		}
 		select {
 		case <-time.After(pollPause):
 		case <-ctx.Done():

@@ -1,8 +1,10 @@
 package deadletter
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,11 +37,12 @@ func (f *failing) Close() {}
 
 func TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &failing{}
-		k, err := Open(t.Context(), Options{Topic: "letters", Store: store, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.Nop()})
+		store, log := &failing{}, bytes.Buffer{}
+		k, err := Open(t.Context(), Options{Topic: "letters", Store: store, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.New(&log)})
 		require.NoError(t, err)
 		time.Sleep(10 * time.Minute)
 		k.Close()
 		require.InDelta(t, float64(10*time.Minute/pollPause), float64(len(store.reads)), 3)
+		require.Equal(t, 1, strings.Count(log.String(), "dead-letter topic not read"), "logged once")
 	})
 }

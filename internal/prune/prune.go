@@ -344,9 +344,10 @@ func (p *Pruner) record(report *Report, err error) {
 	}
 }
 
-// reason is the same for errors of one kind, whose texts have positions and times.
+// reason is the same for errors of one kind, whose texts have positions and times, or say how a
+// connection was lost.
 func reason(err error) string {
-	for _, sentinel := range []error{ErrBehind, ErrOpen, ErrChanged} {
+	for _, sentinel := range []error{ErrBehind, ErrOpen, ErrChanged, postgres.ErrUnreachable} {
 		if errors.Is(err, sentinel) {
 			return sentinel.Error()
 		}

@@ -2,6 +2,7 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -321,4 +322,13 @@ func withUser(cfg postgres.Config, role string) secret.Secret {
 	}
 	u.User = url.User(role)
 	return secret.Of(u.String())
+}
+
+// With the server away, connections end in several ways.
+func TestReason_IsOneHoweverAConnectionWasLost(t *testing.T) {
+	lost := func(how string) string {
+		return reason(fmt.Errorf("look at table: %w: %s", postgres.ErrUnreachable, how))
+	}
+	require.Equal(t, lost("connection reset by peer"), lost("unexpected EOF"))
+	require.NotEqual(t, lost("unexpected EOF"), reason(errors.New("no right")))
 }

@@ -169,9 +169,10 @@ var waiting = []error{
 	errBusy, prune.ErrBehind, prune.ErrOpen, prune.ErrChanged, deadletter.ErrUndecided,
 }
 
-// causeOf is the same text for errors that differ in positions and times only.
+// causeOf is the same text for errors that differ in positions and times only, or in how a
+// connection was lost.
 func causeOf(err error) string {
-	for _, target := range waiting {
+	for _, target := range append(slices.Clip(waiting), postgres.ErrUnreachable) {
 		if errors.Is(err, target) {
 			return target.Error()
 		}

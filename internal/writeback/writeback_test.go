@@ -3,6 +3,7 @@ package writeback
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -407,4 +408,13 @@ func TestConfig_Validate(t *testing.T) {
 		require.ErrorContains(t, c.Validate(), text)
 	}
 	require.False(t, slices.Contains(DefaultConfig().columns(), ""))
+}
+
+// With the server away, connections end in several ways.
+func TestCause_IsOneHoweverAConnectionWasLost(t *testing.T) {
+	lost := func(how string) string {
+		return causeOf(fmt.Errorf("mark rows: %w: %s", postgres.ErrUnreachable, how))
+	}
+	require.Equal(t, lost("connection reset by peer"), lost("unexpected EOF"))
+	require.NotEqual(t, lost("unexpected EOF"), causeOf(errors.New("no right")))
 }
