@@ -168,7 +168,11 @@ func (f *facts) silence() cause {
 		f.sink(), Duration(f.Now.Sub(f.Relay.WaitingSince)), f.Relay.InFlight)
 	c.since = f.Relay.WaitingSince
 	if f.Relay.Stalled.Partitions > 0 {
-		c.because += "; " + f.stalled().because
+		stalled := f.stalled()
+		c.because += "; " + stalled.because
+		if f.Relay.Stalled.Error != "" {
+			c.fix = stalled.fix
+		}
 	}
 	return c
 }

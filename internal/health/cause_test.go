@@ -97,6 +97,15 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"give the broker a new certificate", []string{LagHigh},
 		},
 		{
+			"everything waits for a broker that cannot be reached",
+			[]func(*Input){partitionStalled(6*time.Minute, 1, false), inRelay(func(r *relay.State) {
+				r.WaitingSince = ago(5 * time.Minute)
+				r.Stalled.Error, r.Stalled.Next = "kafka-1:9093: TLS handshake: expired", "give the broker a new certificate"
+			})},
+			Stuck, "kafka at kafka-1:9092", "brokers cannot be reached: kafka-1:9093: TLS handshake: expired",
+			"give the broker a new certificate", []string{Stuck, LagHigh},
+		},
+		{
 			"everything waits for partitions without a leader",
 			[]func(*Input){partitionStalled(6*time.Minute, 2, true), inRelay(func(r *relay.State) { r.WaitingSince = ago(5 * time.Minute) })},
 			Stuck, "kafka at kafka-1:9092",

@@ -52,24 +52,29 @@ func (d *Dialer) DialContext(until context.Context, network, addr string) (net.C
 	case err == nil:
 		delete(d.failed, addr)
 	case until.Err() == nil: // else it was not wanted any more
+		maps.DeleteFunc(d.failed, d.isOver)
 		d.failed[addr] = failure{err, time.Now()}
 	}
 	return conn, err
 }
 
-// Failure returns why brokers cannot be reached, as an error of Reach; nil: there are none. A
-// client that needs a broker attempts it again and again: what is older than two attempts is over.
+// isOver reports whether a failure is older than two attempts: a client that needs a broker makes
+// one after the other.
+func (d *Dialer) isOver(_ string, f failure) bool {
+	return time.Since(f.at) > 2*(d.cfg.DialTimeout+max(longestRetry, d.cfg.RetryBackoff))
+}
+
+// Failure returns why brokers cannot be reached, as an error of Reach; nil: there are none.
 func (d *Dialer) Failure() *OpenError {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	maps.DeleteFunc(d.failed, d.isOver)
+	if len(d.failed) == 0 {
+		return nil
+	}
 	var failed []error
 	for _, addr := range slices.Sorted(maps.Keys(d.failed)) {
-		if f := d.failed[addr]; time.Since(f.at) < 2*(d.cfg.DialTimeout+longestRetry) {
-			failed = append(failed, f.err)
-		}
-	}
-	if len(failed) == 0 {
-		return nil
+		failed = append(failed, d.failed[addr].err)
 	}
 	return d.cfg.unreachable(failed)
 }

@@ -165,3 +165,43 @@ func TestDialer_KeepsWhyABrokerCannotBeReached(t *testing.T) {
 	defer conn.Close()
 	require.Nil(t, d.Failure(), "it is reached")
 }
+
+func TestDialer_AttemptsThatFailForOneCauseHaveOneText(t *testing.T) {
+	a := parts.NewAuthority(t)
+	for name, secure := range map[string]bool{"no answer": false, "reset in the handshake": true} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer listener.Close()
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					if secure {
+						_, _ = conn.Read(make([]byte, 1))
+						_ = conn.(*net.TCPConn).SetLinger(0)
+						_ = conn.Close()
+					} else {
+						defer conn.Close()
+					}
+				}
+			}()
+			cfg := quick(listener.Addr().String())
+			cfg.DialTimeout = 300 * time.Millisecond
+			cfg.TLS = TLSConfig{Enabled: secure, CAFile: a.CAFile()}
+			_, first := cfg.Reach(t.Context())
+			_, second := cfg.Reach(t.Context())
+			require.Error(t, first)
+			require.EqualError(t, second, first.Error())
+			if secure { // as of a load balancer in front of a broker that is down
+				d := NewDialer(&cfg)
+				defer d.Cut(sink.ErrClosed)
+				_, err := d.Dial("tcp", listener.Addr().String())
+				require.Error(t, err)
+				require.False(t, d.Failure().Lasts())
+			}
+		})
+	}
+}

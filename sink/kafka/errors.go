@@ -105,7 +105,7 @@ func (e *connectError) Error() string {
 	var notTLS tls.RecordHeaderError
 	var name *net.DNSError
 	late := errors.Is(e.err, context.DeadlineExceeded)
-	text := fmt.Sprint(e.err)
+	text := withoutPorts{e.err}.Error()
 	switch {
 	case errors.As(e.err, &notTLS):
 		text = "the listener does not speak TLS; use its TLS port, or set " +
@@ -140,6 +140,23 @@ func (e *connectError) class() error {
 	}
 	return sink.ErrUnreachable
 }
+
+// withoutPorts is an error of the network without the addresses of its connection. Our own has
+// another port each time: two attempts that fail for one cause have one text.
+type withoutPorts struct{ err error }
+
+func (e withoutPorts) Error() string {
+	text := e.err.Error()
+	var op *net.OpError
+	for err := e.err; errors.As(err, &op); err = op.Err { // one may wrap another
+		if op.Source != nil {
+			text = strings.ReplaceAll(text, op.Error(), op.Err.Error())
+		}
+	}
+	return text
+}
+
+func (e withoutPorts) Unwrap() error { return e.err }
 
 // refusedByPeer reports whether the broker sent a TLS alert. Brokers send one when they refuse or
 // miss the client's certificate; with TLS 1.3 it comes after the handshake.

@@ -104,10 +104,12 @@ func (c *Config) probe(ctx context.Context, addr string,
 		return answer.(*kmsg.MetadataResponse).Brokers, nil
 	}
 	var failed *connectError
+	if errors.As(err, &failed) {
+		return nil, failed // names the address itself
+	}
+	err = withoutPorts{err}
 	var timeout net.Error
 	switch {
-	case errors.As(err, &failed):
-		return nil, failed // names the address itself
 	case closedByPeer(err) && c.SASL.Mechanism != "" && c.answersWithoutSASL(ctx, addr, d):
 		// Kafka answers with an error code; brokers before 1.0 and other implementations hang up.
 		return nil, fmt.Errorf("%s: %w %s", addr, errHangUp, c.SASL.Mechanism)
@@ -221,6 +223,10 @@ func (c *Config) unreachable(failed []error) *OpenError {
 	if chosen == nil {
 		chosen = e.Err
 	}
+	addr := c.Brokers[0]
+	if errors.As(chosen, &connect) {
+		addr = connect.addr
+	}
 	switch {
 	case errors.As(chosen, &advised):
 		_, e.Hint = advised.Advice()
@@ -231,16 +237,16 @@ func (c *Config) unreachable(failed []error) *OpenError {
 		e.Hint = c.SASL.advice()
 	case tlsfiles.Expired(chosen):
 		e.Hint = "give the broker a new certificate; if it has not expired, set the clock of the " +
-			"relay's machine: openssl s_client -connect " + c.Brokers[0] + " -showcerts"
+			"relay's machine: openssl s_client -connect " + addr + " -showcerts"
 	case errors.Is(e.Class, sink.ErrTLS):
 		e.Hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: " +
-			"openssl s_client -connect " + c.Brokers[0] + " -showcerts"
+			"openssl s_client -connect " + addr + " -showcerts"
 	case !c.TLS.Enabled && (closedByPeer(e.Err) || errors.Is(e.Err, errNoAnswer)):
 		e.Hint = "a listener with TLS or SASL does that to a client without: check " +
 			"sink.kafka.tls.enabled and sink.kafka.sasl"
 	case errors.As(e.Err, &connect) && connect.tls:
 		e.Hint = "name a listener with TLS in sink.kafka.brokers, or set sink.kafka.tls.enabled = " +
-			"false: openssl s_client -connect " + c.Brokers[0]
+			"false: openssl s_client -connect " + addr
 	default:
 		e.Hint = "check sink.kafka.brokers, and that a broker listens there: " +
 			"kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
@@ -262,6 +268,11 @@ func (e *OpenError) Error() string {
 
 // Advice is what the user needs besides the text. The consequence for the WAL is not known here.
 func (e *OpenError) Advice() (wal, fix string) { return "", e.Hint }
+
+// Lasts reports whether a broker refuses us: that does not pass when a broker is back.
+func (e *OpenError) Lasts() bool {
+	return !errors.Is(e.Class, sink.ErrUnreachable) && !closedByPeer(e.Err)
+}
 
 func (e *OpenError) Unwrap() []error {
 	if errors.Is(e.Class, sink.ErrUnreachable) {

@@ -232,7 +232,7 @@ func (s *Sink) Stalled() sink.Stalled {
 		}
 		if failure := s.dialer.Failure(); failure != nil {
 			of.Error = failure.Text
-			if !errors.Is(failure.Class, sink.ErrUnreachable) { // that goes by with the broker's return
+			if failure.Lasts() {
 				of.Next = failure.Hint
 			}
 		}
