@@ -60,6 +60,7 @@ var rules = []rule{
 	{postgres.ErrStopping, Retryable, reasonServerStopping, drainNot, false},
 	{postgres.ErrStarting, Retryable, "server_starting", drainNot, false},
 	{replication.ErrTerminated, Retryable, "terminated", drainBriefly, false},
+	{replication.ErrStreamLost, Retryable, "stream_lost", drainBriefly, false},
 
 	// The slot and what it needs.
 	{ErrSlotRenewed, Retryable, "slot_renewed", drainFully, false},

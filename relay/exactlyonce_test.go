@@ -29,6 +29,7 @@ type ledger struct {
 	begun   []sink.Source
 	visible []string
 	hold    bool // boundaries are taken and not committed
+	held    int  // of them
 }
 
 type ledgerSink struct {
@@ -68,6 +69,7 @@ func (s *ledgerSink) Boundary(p sink.Position) {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
 	if s.ledger.hold {
+		s.ledger.held++
 		return
 	}
 	s.mu.Lock()
@@ -123,7 +125,12 @@ func TestExactlyOnce_ConfirmsNothingBeforeItIsVisible(t *testing.T) {
 	before := x.confirmed()
 	x.insert(1, 3)
 	r := x.run()
-	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		st := r.State()
+		return l.held == 1 && st.Published == 3 && st.InFlight <= 1 // the transaction, which is held
+	}, patience, 1e6)
 	r.stop()
 	require.ErrorIs(t, r.end(), relay.ErrDrainTimeout)
 	require.Empty(t, l.seen())

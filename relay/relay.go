@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/internal/postgres"
@@ -227,19 +229,19 @@ func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Dura
 	r.parts.Metrics.SessionsEnded.WithLabelValues(reason).Inc()
 	st := r.State()
 	what, wal, next := r.parts.Explain(err, st)
-	event := r.parts.Log.Info()
+	level := zerolog.InfoLevel
 	if reason != reasonSlotInUse {
-		event = r.parts.Log.Warn()
+		level = zerolog.WarnLevel
 		r.recent.failed(Failure{Reason: reason, Class: class.String(), Text: what, WAL: wal,
 			Next: next}, time.Now())
 	}
 	cause := strings.Join([]string{class.String(), reason, what}, " ")
 	if !r.recent.news(st.Sessions, cause, time.Now()) {
-		event = r.parts.Log.Debug()
+		level = zerolog.DebugLevel
 	}
-	event.Str("error", what).Str("wal", wal).Str("next", next).Str("reason", reason).
-		Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", delay).
-		Msg("session ended")
+	r.parts.Log.WithLevel(level).Str("error", what).Str("wal", wal).Str("next", next).
+		Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).
+		Dur("backoff", delay).Msg("session ended")
 }
 
 // problem ends the session with err, if the look of Watch that found it began after Prepare; for

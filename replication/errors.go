@@ -20,6 +20,9 @@ var (
 	ErrServerStopping     = errors.New("server is shutting down")
 	ErrTerminated         = errors.New("connection was ended by an administrator command or by " +
 		"the slot's limits")
+	// ErrStreamLost: the network was lost, the walsender crashed, or wal_sender_timeout passed, after
+	// which the server closes the connection without a message.
+	ErrStreamLost      = errors.New("replication connection lost")
 	ErrIdentityChanged = errors.New("this is not the server that was there before")
 	ErrNotPostgreSQL   = errors.New("server is not PostgreSQL")
 	ErrUndecodable     = errors.New("server can't decode a row")

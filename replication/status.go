@@ -2,11 +2,10 @@ package replication
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-
-	"github.com/postrider/postrider/internal/postgres"
 )
 
 const (
@@ -104,7 +103,7 @@ func (s *Stream) sendStatus(now time.Time) error {
 			ClientTime: now,
 		})
 	if err != nil {
-		return postgres.Wrap(err, "send status with flush %s", flush)
+		return fmt.Errorf("send status with flush %s: %w: %w", flush, ErrStreamLost, err)
 	}
 	s.positions.flushed = flush
 	s.confirmed.Store(uint64(flush))

@@ -14,8 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/rs/zerolog"
-
-	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Stream is one connection that replicates one slot. Open it, Run it once, then Finish or Abandon
@@ -328,10 +326,9 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	err := s.wire.fill()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		if errors.Is(err, io.EOF) {
-			// Only after wal_sender_timeout the server ends a stream without a message.
 			err = io.ErrUnexpectedEOF
 		}
-		return postgres.Wrap(err, "read replication stream")
+		return fmt.Errorf("read replication stream: %w: %w", ErrStreamLost, err)
 	}
 	if err != nil && s.last.silent { // nothing has come for a while
 		s.wire.chunks.trim()

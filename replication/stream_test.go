@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/embedded"
-	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/test/parts"
 )
@@ -551,8 +550,8 @@ func TestOpen_SaysWhatIsWrongWithTheSlot(t *testing.T) {
 	})
 }
 
-// A network that ends a connection in order looks like the server: EOF, or a write that fails.
-func TestStream_ALostConnectionIsAServerOutOfReach(t *testing.T) {
+// A network that closes a connection in order looks like the server: EOF, or a write that fails.
+func TestStream_SaysThatItsConnectionIsLost(t *testing.T) {
 	x := newTable(t, parts.AnyVersion)
 	server, err := url.Parse(x.db.DSN())
 	require.NoError(t, err)
@@ -573,7 +572,7 @@ func TestStream_ALostConnectionIsAServerOutOfReach(t *testing.T) {
 	network.Cut()
 	for range r.out {
 	}
-	require.ErrorIs(t, <-r.ended, postgres.ErrUnreachable)
+	require.ErrorIs(t, <-r.ended, replication.ErrStreamLost)
 	stream.Abandon()
 }
 
