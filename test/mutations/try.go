@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // fate is what becomes of a mutation.
@@ -55,12 +56,19 @@ func copyModule(root, dir string) error {
 	})
 }
 
+// longest is the time that a test may take.
+const longest = 15 * time.Minute
+
 // goTest runs tests of a package of the module in dir, and returns what go test printed. An error
 // is one of running it: that a test fails is none.
 func goTest(ctx context.Context, dir, pkg string, tests ...string) (bool, string, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v", "-timeout", "15m",
-		"-run", "^("+strings.Join(tests, "|")+")$", "./"+pkg)
+	timeout := time.Duration(len(tests)) * longest
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v",
+		"-timeout", timeout.String(), "-run", "^("+strings.Join(tests, "|")+")$", "./"+pkg)
 	cmd.Dir = dir
+	// An interrupt reaches the test too, which stops its servers.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	err := cmd.Run()
@@ -70,10 +78,10 @@ func goTest(ctx context.Context, dir, pkg string, tests ...string) (bool, string
 	return err == nil, output.String(), err
 }
 
-// ran says whether the output is of a run of the test.
+// ran reports whether the output is of a run of the test to its end.
 func ran(output, test string) bool {
 	return regexp.MustCompile(`(?m)^=== RUN   `+test+`$`).MatchString(output) &&
-		!regexp.MustCompile(`(?m)^--- SKIP: `+test+` `).MatchString(output)
+		!regexp.MustCompile(`(?m)^(--- SKIP: `+test+` |panic: test timed out)`).MatchString(output)
 }
 
 // try applies a mutation to the module in dir, runs its test, and takes the mutation back. The
