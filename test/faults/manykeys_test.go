@@ -40,7 +40,7 @@ func TestFault54_ManyKeysAtOnceTakeLittleMemory(t *testing.T) {
 	// The slot is not confirmed within a transaction: all of it comes again after each kill, and what was published is looked up in the topic.
 	r.dedup()
 	network := r.throughKafkaProxy(t)
-	r.settings["relay.max_rate"] = fmt.Sprintf(`"%d rows/s"`, n/4) // or all is published before anyone looks
+	r.settings["relay.max_rate"] = fmt.Sprintf(`"%d rows/s"`, n/10) // or all is published before anyone looks
 	p = r.started(t)
 	r.manyKeys(t, n, 2)
 	peak = 0

@@ -132,7 +132,7 @@ func TestFault50_ManyTopicsTakeLittleMemory(t *testing.T) {
 	// The slot is not confirmed within a transaction: all of it comes again after the kill.
 	r.dedup()
 	network := r.throughKafkaProxy(t)
-	r.settings["relay.max_rate"] = fmt.Sprintf(`"%d rows/s"`, n/2) // or all is published before anyone looks
+	r.settings["relay.max_rate"] = fmt.Sprintf(`"%d rows/s"`, n/10) // or all is published before anyone looks
 	p = r.started(t)
 	m.transaction(t)
 	eventually(t, time.Minute, "a part of it published", func() bool { return p.ask().Relay.Published > uint64(n/4) })
