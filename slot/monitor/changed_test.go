@@ -358,6 +358,7 @@ func TestMonitor_WindowHasTheRowsOfATransactionThatHadBegun(t *testing.T) {
 	require.NoError(t, err)
 	var xmin uint32
 	require.NoError(t, early.QueryRow(t.Context(), "SELECT pg_current_xact_id()::xid::text::bigint").Scan(&xmin))
+	l.do("SELECT pg_current_xact_id()") // a later one that ends: snapshots reach beyond the early one
 	l.begin()
 	require.NoError(t, l.look())
 	l.do("ALTER PUBLICATION postrider DROP TABLE outbox")
