@@ -54,6 +54,25 @@ func TestDialer_DiscardsWhatWasNotSent(t *testing.T) {
 	}
 }
 
+// serve listens until the test ends, and calls take for each connection, one after the other.
+func serve(t *testing.T, take func(net.Conn)) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() { // ends when the listener is closed
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			take(conn)
+		}
+	}()
+	return listener.Addr().String()
+}
+
 // As a load balancer does in front of a broker that is down.
 func TestDialer_AConnectionThatEndsInItsHandshakeIsNoConnection(t *testing.T) {
 	a := parts.NewAuthority(t)
@@ -62,24 +81,15 @@ func TestDialer_AConnectionThatEndsInItsHandshakeIsNoConnection(t *testing.T) {
 		"reset":  func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0); _ = conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer listener.Close()
-			go func() {
-				for {
-					conn, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					_, _ = conn.Read(make([]byte, 1))
-					end(conn)
-				}
-			}()
-			cfg := quick(listener.Addr().String())
+			addr := serve(t, func(conn net.Conn) {
+				_, _ = conn.Read(make([]byte, 1))
+				end(conn)
+			})
+			cfg := quick(addr)
 			cfg.TLS = TLSConfig{Enabled: true, CAFile: a.CAFile()}
 			d := NewDialer(&cfg)
 			defer d.Cut(sink.ErrClosed)
-			_, err = d.Dial("tcp", listener.Addr().String())
+			_, err := d.Dial("tcp", addr)
 			var op *net.OpError
 			require.ErrorAs(t, err, &op)
 			require.Equal(t, "dial", op.Op, "by which the client looks for another coordinator")
@@ -170,25 +180,14 @@ func TestDialer_AttemptsThatFailForOneCauseHaveOneText(t *testing.T) {
 	a := parts.NewAuthority(t)
 	for name, secure := range map[string]bool{"no answer": false, "reset in the handshake": true} {
 		t.Run(name, func(t *testing.T) {
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer listener.Close()
-			go func() {
-				for {
-					conn, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					if secure {
-						_, _ = conn.Read(make([]byte, 1))
-						_ = conn.(*net.TCPConn).SetLinger(0)
-						_ = conn.Close()
-					} else {
-						defer conn.Close()
-					}
+			addr := serve(t, func(conn net.Conn) {
+				if secure {
+					_, _ = conn.Read(make([]byte, 1))
+					_ = conn.(*net.TCPConn).SetLinger(0)
+					_ = conn.Close()
 				}
-			}()
-			cfg := quick(listener.Addr().String())
+			})
+			cfg := quick(addr)
 			cfg.DialTimeout = 300 * time.Millisecond
 			cfg.TLS = TLSConfig{Enabled: secure, CAFile: a.CAFile()}
 			_, first := cfg.Reach(t.Context())
@@ -198,7 +197,7 @@ func TestDialer_AttemptsThatFailForOneCauseHaveOneText(t *testing.T) {
 			if secure { // as of a load balancer in front of a broker that is down
 				d := NewDialer(&cfg)
 				defer d.Cut(sink.ErrClosed)
-				_, err := d.Dial("tcp", listener.Addr().String())
+				_, err := d.Dial("tcp", addr)
 				require.Error(t, err)
 				require.False(t, d.Failure().Lasts())
 			}
