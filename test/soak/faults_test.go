@@ -135,29 +135,22 @@ var relayActions = []action{
 	}},
 }
 
+// away has a broker be gone for up to so long.
+func away(leave, back func(*parts.Broker, testing.TB), longest time.Duration) func(*scene) {
+	return func(s *scene) {
+		node := s.node()
+		leave(node, s.t)
+		s.pause(longest)
+		back(node, s.t)
+		s.settle(s.topics()...)
+	}
+}
+
 // brokerActions concern one node, or the network to all of them.
 var brokerActions = []action{
-	{"broker killed", func(s *scene) {
-		node := s.node()
-		node.Kill(s.t)
-		s.pause(time.Second)
-		node.Restart(s.t)
-		s.settle(s.topics()...)
-	}},
-	{"broker restarted", func(s *scene) {
-		node := s.node()
-		node.Stop(s.t)
-		s.pause(time.Second)
-		node.Restart(s.t)
-		s.settle(s.topics()...)
-	}},
-	{"broker frozen", func(s *scene) {
-		node := s.node()
-		node.Pause(s.t)
-		s.pause(2 * time.Second)
-		node.Resume(s.t)
-		s.settle(s.topics()...)
-	}},
+	{"broker killed", away((*parts.Broker).Kill, (*parts.Broker).Restart, time.Second)},
+	{"broker restarted", away((*parts.Broker).Stop, (*parts.Broker).Restart, time.Second)},
+	{"broker frozen", away((*parts.Broker).Pause, (*parts.Broker).Resume, 2*time.Second)},
 	{"connections to the brokers cut", func(s *scene) { s.eachNode((*parts.Proxy).Cut, nothing) }},
 	{"brokers refuse", func(s *scene) {
 		s.eachNode((*parts.Proxy).Refuse, (*parts.Proxy).Resume)
