@@ -120,9 +120,9 @@ type logged struct {
 	lines    map[string]time.Time
 }
 
-// news reports whether a failure is to be logged: attempts that fail for one cause, one after the
-// other, are logged once a minute. sessions is how many were opened before.
-func (r *recent) news(sessions int, cause string, now time.Time) bool {
+// shouldLog reports whether a failure is to be logged: attempts that fail for one cause, one after
+// the other, are logged once a minute. sessions is how many were opened before.
+func (r *recent) shouldLog(sessions int, cause string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &r.logged

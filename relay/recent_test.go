@@ -72,18 +72,18 @@ func TestRecent_LogsAttemptsThatFailForOneCauseOnceAMinute(t *testing.T) {
 	lines := map[string]int{}
 	for second := range 180 { // each cause every two seconds
 		text := []string{"refused", "reset"}[second%2]
-		if r.recent.news(1, text, began.Add(time.Duration(second)*time.Second)) {
+		if r.recent.shouldLog(1, text, began.Add(time.Duration(second)*time.Second)) {
 			lines[text]++
 		}
 	}
 	require.Equal(t, map[string]int{"refused": 3, "reset": 3}, lines)
 	now := began.Add(180 * time.Second)
-	require.True(t, r.recent.news(1, "refused", now))
-	require.False(t, r.recent.news(1, "refused", now))
-	require.True(t, r.recent.news(1, "starting", now))
-	require.True(t, r.recent.news(2, "refused", now), "a session was opened meanwhile")
+	require.True(t, r.recent.shouldLog(1, "refused", now))
+	require.False(t, r.recent.shouldLog(1, "refused", now))
+	require.True(t, r.recent.shouldLog(1, "starting", now))
+	require.True(t, r.recent.shouldLog(2, "refused", now), "a session was opened meanwhile")
 	for i := range 10_000 {
-		r.recent.news(2, fmt.Sprint(i), now.Add(time.Duration(i)*time.Second))
+		r.recent.shouldLog(2, fmt.Sprint(i), now.Add(time.Duration(i)*time.Second))
 	}
 	require.LessOrEqual(t, len(r.recent.logged.lines), 60)
 }

@@ -236,7 +236,7 @@ func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Dura
 			Next: next}, time.Now())
 	}
 	cause := strings.Join([]string{class.String(), reason, what}, " ")
-	if !r.recent.news(st.Sessions, cause, time.Now()) {
+	if !r.recent.shouldLog(st.Sessions, cause, time.Now()) {
 		level = zerolog.DebugLevel
 	}
 	r.parts.Log.WithLevel(level).Str("error", what).Str("wal", wal).Str("next", next).
