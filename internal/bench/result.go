@@ -142,8 +142,12 @@ func (r *run) costs(rows int64) {
 	}
 }
 
+// allocations takes those between two readings.
 func (r *Result) allocations(before, after reading) {
-	published := after.published - before.published
+	published := after.published
+	if !math.IsNaN(before.published) { // the relay has no series before its first acknowledgement
+		published -= before.published
+	}
 	r.AllocsPerRow = known((after.mallocs - before.mallocs) / published)
 	r.AllocBytesPerRow = known((after.allocBytes - before.allocBytes) / published)
 }

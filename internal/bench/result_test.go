@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,16 @@ func TestResult_HasTheContractsMembers(t *testing.T) {
 	for _, name := range []string{"p50", "p95", "p99", "max"} {
 		require.Contains(t, members["latency_ms"], name)
 	}
+}
+
+func TestAllocations_AreKnownWithoutAnAcknowledgementBefore(t *testing.T) {
+	var r Result
+	r.allocations(reading{mallocs: 100, allocBytes: 1000, published: math.NaN()}, reading{mallocs: 300, allocBytes: 5000, published: 100})
+	require.InDelta(t, 2, *r.AllocsPerRow, 0)
+	require.InDelta(t, 40, *r.AllocBytesPerRow, 0)
+
+	r.allocations(reading{published: 100}, reading{mallocs: 300, published: math.NaN()})
+	require.Nil(t, r.AllocsPerRow)
 }
 
 func TestBucketLatency_CountsWhatCameBetween(t *testing.T) {

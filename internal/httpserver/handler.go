@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
@@ -79,10 +80,10 @@ func front(h Handlers) http.Handler {
 	if h.Trace != nil {
 		list += "/api/trace?id=ID  where an event is; one search at a time\n"
 	}
-	document := newPage(h.Runbook != nil, h.Trace != nil)
+	document := sync.OnceValue(func() page { return newPage(h.Runbook != nil, h.Trace != nil) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if wantsHTML(r) {
-			document.ServeHTTP(w, r)
+			document().ServeHTTP(w, r)
 			return
 		}
 		w.Header().Set("Vary", "Accept")
