@@ -113,7 +113,7 @@ log.format = "json"
 		"run", "--config", file)
 }
 
-// metric is a series of the relay without labels, or the first of its name; 0: nobody answers.
+// metric is a series of the relay without labels, or the sum of those of a name; 0: nobody answers.
 func metric(t testing.TB, relay *parts.Relay, name string) float64 {
 	t.Helper()
 	client := http.Client{Timeout: 5 * time.Second}
@@ -124,15 +124,8 @@ func metric(t testing.TB, relay *parts.Relay, name string) float64 {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	for line := range strings.Lines(string(body)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if series == name || strings.HasPrefix(series, name+"{") {
-			v, err := strconv.ParseFloat(value, 64)
-			require.NoError(t, err)
-			return v
-		}
-	}
-	return 0
+	value, _ := parts.ParseMetrics(body).Sum(name)
+	return value
 }
 
 // records is how many the topic has.

@@ -1,9 +1,9 @@
 package e2e
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -274,20 +274,15 @@ func (s spent) String() string {
 	return fmt.Sprintf("%.0f allocations, %.1f MB, %.2f s, requests: %s", s.mallocs, s.bytes/1e6, s.cpu, strings.Join(requests, ", "))
 }
 
-// metrics reads the series without labels.
-func (r *relay) metrics(t testing.TB) map[string]float64 {
+// metrics reads them, and keeps the highest memory.
+func (r *relay) metrics(t testing.TB) parts.Metrics {
 	t.Helper()
 	response, err := http.Get(r.url + "/metrics")
 	require.NoError(t, err)
 	defer response.Body.Close()
-	series := map[string]float64{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), " "); ok && name != "#" {
-			if series[name], err = strconv.ParseFloat(value, 64); err != nil {
-				delete(series, name)
-			}
-		}
-	}
+	page, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	series := parts.ParseMetrics(page)
 	r.peak = max(r.peak, series["process_resident_memory_bytes"])
 	return series
 }

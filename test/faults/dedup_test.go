@@ -2,8 +2,6 @@ package faults
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,17 +20,7 @@ func (r *rig) dedup() *rig {
 // events is how many events a relay has read that became what result says.
 func (p *process) events(t testing.TB, result string) float64 {
 	t.Helper()
-	body, _ := p.get("/metrics")
-	for line := range strings.Lines(string(body)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if strings.HasPrefix(series, "postrider_relay_events_total{") && strings.Contains(series, `result="`+result+`"`) {
-			v, err := strconv.ParseFloat(value, 64)
-			require.NoError(t, err)
-			return v
-		}
-	}
-	t.Fatalf("no events that are %s", result)
-	return 0
+	return p.metric(t, "postrider_relay_events_total", `result="`+result+`"`)
 }
 
 // records is how many records the topic has.

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -166,20 +164,18 @@ func (p *process) full(t testing.TB) {
 	eventually(t, 30*time.Second, "in-flight limit reached", func() bool { return p.ask().Relay.InFlight >= inFlight })
 }
 
-// metric is the value of a series without labels, or of the first one of its name.
-func (p *process) metric(t testing.TB, name string) float64 {
+// metrics are those that the relay exports.
+func (p *process) metrics() parts.Metrics {
+	page, _ := p.get("/metrics")
+	return parts.ParseMetrics(page)
+}
+
+// metric is the value of a series, or the sum of those of a name.
+func (p *process) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
-	body, _ := p.get("/metrics")
-	for line := range strings.Lines(string(body)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if series == name || strings.HasPrefix(series, name+"{") {
-			v, err := strconv.ParseFloat(value, 64)
-			require.NoError(t, err)
-			return v
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
+	value, found := p.metrics().Sum(name, labels...)
+	require.True(t, found, "no metric %s %s", name, labels)
+	return value
 }
 
 // rss is the relay's resident memory in bytes.

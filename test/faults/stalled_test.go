@@ -3,8 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -104,22 +102,10 @@ func TestFault47_PartitionsWithoutALeaderStopNoOther(t *testing.T) {
 // slow returns how many messages took longer than a second from the commit to the acknowledgement, and how many there were.
 func (p *process) slow(t testing.TB) (slow, all float64) {
 	t.Helper()
-	body, _ := p.get("/metrics")
-	quick := -1.0
-	for line := range strings.Lines(string(body)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if !strings.HasPrefix(series, "postrider_relay_commit_to_ack_seconds_") {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		require.NoError(t, err)
-		switch {
-		case strings.Contains(series, `le="1"`):
-			quick = n
-		case strings.Contains(series, "_count"):
-			all = n
-		}
-	}
-	require.GreaterOrEqual(t, quick, 0.0, "no bucket of a second")
+	const took = "postrider_relay_commit_to_ack_seconds"
+	metrics := p.metrics()
+	quick, found := metrics.Sum(took+"_bucket", `le="1"`)
+	require.True(t, found, "no bucket of a second")
+	all, _ = metrics.Sum(took + "_count")
 	return all - quick, all
 }

@@ -39,6 +39,7 @@
 //	oidc.go           a provider of tokens for OAUTHBEARER
 //	kdc.go            Kerberos
 //	topics.go         topics and their records
+//	metrics.go        a page of metrics
 //	connect.go        a worker of Kafka Connect with Debezium
 //	java.go           Java programs, fetched with Maven
 //	docker.go         servers in containers

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/test/parts"
 )
 
 // samples are what a relay uses, whenever it has caught up.
@@ -28,7 +30,7 @@ func (s *samples) take() {
 	var distance float64
 	r.query([]any{&distance}, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::float8
 		FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
-	figures := metrics(r.get("/metrics"))
+	figures := parts.ParseMetrics(r.get("/metrics"))
 	toServer, toBrokers := r.connections()
 	now := time.Now()
 	for i, value := range []float64{
@@ -38,18 +40,6 @@ func (s *samples) take() {
 		s.values[quantities[i]] = append(s.values[quantities[i]], point{now, value})
 	}
 	require.Positive(r.t, figures["go_goroutines"], "no metrics of %s", r.name)
-}
-
-// metrics are the series without labels.
-func metrics(text []byte) map[string]float64 {
-	found := map[string]float64{}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if v, err := strconv.ParseFloat(value, 64); err == nil {
-			found[name] = v
-		}
-	}
-	return found
 }
 
 // connections counts those of the process, as the kernel has them. Without /proc there are none.
