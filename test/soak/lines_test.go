@@ -54,7 +54,7 @@ func linesOf(log []byte) (lines []line) {
 type stroke struct {
 	at     time.Time
 	name   string
-	quiet  bool // both relays had caught up before
+	quiet  bool // both relays had caught up before, and their monitors had looked
 	faults int
 }
 

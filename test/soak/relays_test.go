@@ -61,6 +61,7 @@ func (s *servers) newRelay(name string) *relay {
 		"prune.enabled":                  "true",
 		"prune.retention":                quote("10s"),
 		"prune.interval":                 quote("2s"),
+		"slot.check_interval":            quote("1s"),
 		"http.listen":                    quote("127.0.0.1:0"),
 		"admin.listen":                   quote("127.0.0.1:0"),
 		"admin.token":                    quote("a token of the test"),
@@ -136,12 +137,20 @@ func (r *relay) get(path string) []byte {
 	return body
 }
 
-func (r *relay) phase() string {
-	var status struct{ Relay struct{ Phase string } }
-	if json.Unmarshal(r.get("/status"), &status) != nil {
-		return ""
+// report is the part of a relay's status that tests read.
+type report struct {
+	Relay struct{ Phase string }
+	Slot  struct {
+		ObservedAt time.Time `json:"observed_at"`
 	}
-	return status.Relay.Phase
+}
+
+// status is zero while no process answers.
+func (r *relay) status() (status report) {
+	if json.Unmarshal(r.get("/status"), &status) != nil {
+		return report{}
+	}
+	return status
 }
 
 // await waits for a phase. That the process ends meanwhile fails the test.
@@ -151,7 +160,7 @@ func (r *relay) await(phase string) {
 		if p := r.process(); !p.Running() {
 			return false, fmt.Errorf("%s ended: %w", r.name, p.End())
 		}
-		return r.phase() == phase, nil
+		return r.status().Relay.Phase == phase, nil
 	})
 }
 
@@ -166,6 +175,18 @@ func caughtUp(t *testing.T, relays ...*relay) {
 			r.query([]any{&confirmed}, `SELECT confirmed_flush_lsn >= $1::pg_lsn
 				FROM pg_replication_slots WHERE slot_name = $2`, end, r.slot)
 			return confirmed, nil
+		})
+	}
+}
+
+// looked waits until the monitors of relays have looked at their slots, so that what happened before
+// is in the logs.
+func looked(t *testing.T, relays ...*relay) {
+	t.Helper()
+	since := time.Now()
+	for _, r := range relays {
+		parts.Await(t, r.name+" looks at its slot", func() (bool, error) {
+			return r.status().Slot.ObservedAt.After(since), nil
 		})
 	}
 }

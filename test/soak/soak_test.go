@@ -66,6 +66,7 @@ func (s *scene) strike(measured *samples) (strokes []stroke) {
 			caughtUp(s.t, s.victim, s.witness)
 			measured.take()
 			if time.Now().After(end) {
+				looked(s.t, s.victim, s.witness)
 				break
 			}
 			wait(s.t.Context(), between)
