@@ -94,10 +94,13 @@ func unchanged(ctx context.Context, dir string, chosen []patch) error {
 			return err
 		}
 		for _, test := range tests[pkg] {
-			if !passed || !ran(output, test) {
+			if failed(output, test) || !ran(output, test) {
 				return fmt.Errorf("%s %s fails, or does not run, without a mutation:\n%s",
 					pkg, test, output)
 			}
+		}
+		if !passed {
+			return fmt.Errorf("tests of %s fail without a mutation:\n%s", pkg, output)
 		}
 		fmt.Printf("%7.1f s  unchanged %s: %d tests pass\n",
 			time.Since(began).Seconds(), pkg, len(tests[pkg]))

@@ -84,6 +84,11 @@ func ran(output, test string) bool {
 		!regexp.MustCompile(`(?m)^(--- SKIP: `+test+` |panic: test timed out)`).MatchString(output)
 }
 
+// failed reports whether the output has a failure of the test.
+func failed(output, test string) bool {
+	return regexp.MustCompile(`(?m)^--- FAIL: ` + test + ` `).MatchString(output)
+}
+
 // try applies a mutation to the module in dir, runs its test, and takes the mutation back. The
 // output says why.
 func (p patch) try(ctx context.Context, dir string) (became fate, output string, err error) {

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,10 +154,14 @@ func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
 	b.AwaitMarkers(t)
 	ends := map[int32]int64{}
 	b.withAdmin(t, func(admin *kadm.Client) {
-		listed, err := admin.ListCommittedOffsets(t.Context(), topic)
-		require.NoError(t, err)
-		require.NoError(t, listed.Error(), "topic %s", topic)
-		listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
+		Await(t, "the ends of topic "+topic, func() (bool, error) {
+			listed, err := admin.ListCommittedOffsets(t.Context(), topic)
+			if err = cmp.Or(err, listed.Error()); errors.Is(err, kerr.LeaderNotAvailable) {
+				return false, nil // the topic is new
+			}
+			listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
+			return true, err
+		})
 	})
 	require.NotEmpty(t, ends, "topic %s", topic)
 	return ends
