@@ -47,8 +47,13 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32,
 		settings[key] = &value
 	}
 	b.withAdmin(t, func(admin *kadm.Client) {
-		_, err := admin.CreateTopic(t.Context(), partitions, max(b.replicas, 1), settings, name)
-		require.NoError(t, err, "create topic %s", name)
+		Await(t, "topic "+name+" created", func() (bool, error) {
+			_, err := admin.CreateTopic(t.Context(), partitions, max(b.replicas, 1), settings, name)
+			if errors.Is(err, kerr.InvalidReplicationFactor) {
+				return false, nil // on a busy machine a broker loses its lease for a moment
+			}
+			return true, err
+		})
 	})
 	// The controller has it; the broker takes a moment longer, and on a busy machine a long one.
 	Await(t, "topic "+name, func() (bool, error) { return b.Partitions(t, name) == partitions, nil })

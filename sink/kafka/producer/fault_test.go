@@ -128,7 +128,7 @@ func TestStalled_NamesThePartitionThatWaits(t *testing.T) {
 	got.wait(t, 1)
 	parts.Await(t, "a stalled partition", func() (bool, error) { return s.Stalled() != sink.Stalled{}, nil })
 	stalled := s.Stalled()
-	require.WithinDuration(t, time.Now(), stalled.Since.Add(sink.StalledAfter), parts.Patience)
+	require.GreaterOrEqual(t, time.Since(stalled.Since), sink.StalledAfter)
 	require.Contains(t, stalled.Next, "--under-min-isr-partitions")
 	stalled.Since, stalled.Next = time.Time{}, ""
 	require.Equal(t, sink.Stalled{Partitions: 1, Messages: 3, Topic: "orders", Partition: 1}, stalled)
