@@ -45,7 +45,7 @@ func (a *Authority) sign(template, parent *x509.Certificate,
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	template.NotBefore = time.Now().Add(-time.Hour)
 	if template.NotAfter.IsZero() {
-		template.NotAfter = time.Now().Add(time.Hour)
+		template.NotAfter = time.Now().Add(24 * time.Hour)
 	}
 	if parent == nil {
 		parent, parentKey = template, key
