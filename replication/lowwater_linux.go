@@ -20,6 +20,9 @@ const (
 	// (docs/decisions/0002).
 	localBuffer = 64 << 10
 	nearBuffer  = 96 << 10
+	// lockedBuffer follows a small one where the kernel cannot decide about the size again: as much
+	// as it permits by default (net.core.rmem_max).
+	lockedBuffer = 212_992
 	// maxRoundTrip bounds the distance of a server for which the buffer may shrink: no more than
 	// nearBuffer arrives in a round trip.
 	maxRoundTrip = 500 * time.Microsecond
@@ -36,7 +39,8 @@ type lowWaterConn struct {
 	net.Conn
 	raw         syscall.RawConn
 	mark        atomic.Int32 // low-water mark in bytes; zero: the socket's default, which is one
-	shrinkable  bool         // the server is near enough, and the kernel can
+	unlock      int          // the socket option by which the kernel decides about the buffer again
+	shrinkable  bool         // the server is near enough
 	local       bool         // the same, and the server is on this machine
 	shrunk      bool         // the receive buffer is small
 	nonBlocking bool         // a read that finds nothing returns os.ErrDeadlineExceeded
@@ -59,9 +63,9 @@ func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFun
 		if err != nil {
 			return nil, err
 		}
-		c := &lowWaterConn{Conn: conn, raw: raw}
+		c := &lowWaterConn{Conn: conn, raw: raw, unlock: unix.SO_BUF_LOCK}
 		rtt, err := c.roundTrip()
-		c.shrinkable = err == nil && 0 < rtt && rtt <= maxRoundTrip && c.freeRecvBuf() == nil
+		c.shrinkable = err == nil && 0 < rtt && rtt <= maxRoundTrip
 		c.local = c.shrinkable && isLocal(conn)
 		made(c)
 		return c, nil
@@ -83,26 +87,25 @@ func (c *lowWaterConn) setRcvLowat(bytes int32) {
 }
 
 // shrinkRecvBuf makes the receive buffer small, or has the kernel decide about its size again.
-// Keep it small only while it is read without a pause: a small one that is full also loses the
-// acknowledgements of our packets, until the server drops the connection. It does nothing to nil.
+// Linux before 5.14 cannot, and the buffer becomes large there. Keep it small only while it is
+// read without a pause: a small one that is full also loses the acknowledgements of our packets,
+// until the server drops the connection. It does nothing to nil.
 func (c *lowWaterConn) shrinkRecvBuf(shrink bool) {
 	if c == nil || !c.shrinkable || c.shrunk == shrink {
 		return
 	}
 	c.shrunk = shrink
-	if !shrink {
-		_ = c.freeRecvBuf() // lowWaterDial has seen that the kernel can
-		return
-	}
 	size := nearBuffer
-	if c.local {
+	switch {
+	case !shrink && c.set(c.unlock, 0) == nil:
+		return
+	case !shrink:
+		size = lockedBuffer
+	case c.local:
 		size = localBuffer
 	}
-	_ = c.set(syscall.SO_RCVBUF, size) // on an error it stays large, which does no harm
+	_ = c.set(syscall.SO_RCVBUF, size) // on an error it stays as it is, which does no harm
 }
-
-// freeRecvBuf has the kernel decide about the receive buffer again. Linux before 5.14 cannot.
-func (c *lowWaterConn) freeRecvBuf() error { return c.set(unix.SO_BUF_LOCK, 0) }
 
 func (c *lowWaterConn) set(option, value int) error {
 	var failed error

@@ -241,20 +241,22 @@ func TestLowWaterConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
+// size is that of the receive buffer, which the kernel doubles.
+func size(c *lowWaterConn) (n int) {
+	_ = c.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
+	return n
+}
+
 // While the walsender finds its socket full, what it sends leaves in large pieces.
 func TestLowWaterConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	c, other := pair(t)
-	size := func() (n int) {
-		_ = c.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
-		return n
-	}
-	before := size()
+	before := size(c)
 	c.shrinkable = false
 	c.shrinkRecvBuf(true)
-	require.Equal(t, before, size(), "over a longer way it stays as it is")
+	require.Equal(t, before, size(c), "over a longer way it stays as it is")
 	c.shrinkable, c.local = true, false
 	c.shrinkRecvBuf(true)
-	require.Equal(t, 2*nearBuffer, size(), "the kernel doubles it")
+	require.Equal(t, 2*nearBuffer, size(c))
 
 	// Nothing gets stuck: the low-water mark is not beyond what there is room for.
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
@@ -300,6 +302,16 @@ func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	s.last.behind = false
 	require.NoError(t, s.pause())
 	require.False(t, c.kept(), "there is no backlog")
+}
+
+// Linux before 5.14 does not know the option.
+func TestLowWaterConn_HasALargeBufferAgainWhereTheKernelCannotDecide(t *testing.T) {
+	c, _ := pair(t)
+	c.shrinkable, c.unlock = true, 9999
+	c.shrinkRecvBuf(true)
+	require.Equal(t, 2*localBuffer, size(c))
+	c.shrinkRecvBuf(false)
+	require.Greater(t, size(c), 2*nearBuffer)
 }
 
 // What waits in the server's socket comes when a read has made room for it. A row that comes alone is no reason to look again.
