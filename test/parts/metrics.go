@@ -33,7 +33,7 @@ series:
 			continue
 		}
 		for _, label := range labels {
-			if !strings.Contains(series, label) {
+			if !strings.Contains(series, "{"+label) && !strings.Contains(series, ","+label) {
 				continue series
 			}
 		}
