@@ -160,7 +160,11 @@ func (s *Sink) readTail(ctx context.Context, source sink.Source, topic string, f
 		topic: topic, partitions: s.topics.known[topic], source: source.Header(),
 		from: from, room: room, tails: &s.tails,
 	}
-	return reader.read(ctx)
+	t, err := reader.read(ctx)
+	if err != nil && s.stopped() { // a request that was cut says so in its own words
+		err = s.consequence(err)
+	}
+	return t, err
 }
 
 // positionOf returns the position in the headers of a record, and whether source has published the

@@ -74,6 +74,8 @@ func (t *topics) lookUp(ctx context.Context, topic string,
 	defer end()
 	n, err := request(ctx, topic)
 	switch {
+	case err != nil && t.acceptCtx.Err() != nil: // ctx ends a moment later
+		return fmt.Errorf("look up topic %q: %w", topic, sink.ErrClosed)
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("look up topic %q: %w", topic, context.Cause(ctx))
 	case err != nil:
