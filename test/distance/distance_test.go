@@ -124,8 +124,7 @@ func metric(t testing.TB, relay *parts.Relay, name string) float64 {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	value, _ := parts.ParseMetrics(body).Sum(name)
-	return value
+	return parts.ParseMetrics(t, body).Value(name)
 }
 
 // records is how many the topic has.

@@ -218,7 +218,7 @@ table.fields.additional.placement = "event_type:header:eventType"
 	r := s.run(t)
 	look := func() spent {
 		m := r.metrics(t)
-		now := spent{mallocs: m["go_memstats_mallocs_total"], bytes: m["go_memstats_alloc_bytes_total"], cpu: m["process_cpu_seconds_total"], requests: map[kmsg.Key]float64{}}
+		now := spent{mallocs: m.Value("go_memstats_mallocs_total"), bytes: m.Value("go_memstats_alloc_bytes_total"), cpu: m.Value("process_cpu_seconds_total"), requests: map[kmsg.Key]float64{}}
 		for key := range requests {
 			now.requests[kmsg.Key(key)] = float64(requests[key].Load())
 		}
@@ -282,8 +282,8 @@ func (r *relay) metrics(t testing.TB) parts.Metrics {
 	defer response.Body.Close()
 	page, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	series := parts.ParseMetrics(page)
-	r.peak = max(r.peak, series["process_resident_memory_bytes"])
+	series := parts.ParseMetrics(t, page)
+	r.peak = max(r.peak, series.Value("process_resident_memory_bytes"))
 	return series
 }
 
@@ -321,7 +321,7 @@ in_flight_bytes = "6MiB"
 stalled_bytes = 0`)
 			s.cluster = cluster{broker}
 			r := s.run(t)
-			inFlight := func() float64 { return r.metrics(t)[`postrider_relay_in_flight_messages{slot="`+s.slot+`"}`] }
+			inFlight := func() float64 { return r.metrics(t).Value("postrider_relay_in_flight_messages", "slot", s.slot) }
 			s.do(t, write)
 			before, same := -1.0, 0
 			parts.Await(t, "messages in flight, as many as there may be", func() (bool, error) {

@@ -52,7 +52,7 @@ route.topic.replacement = "$1"`)
 		s.share(i).awaitConfirmed(t, r)
 	}
 	for i, r := range relays { // each has had a share
-		require.Positive(t, r.metrics(t)[`postrider_relay_events_total{result="routed",slot="`+s.share(i).slot+`"}`], "slot %d", i)
+		require.Positive(t, r.metrics(t).Value("postrider_relay_events_total", "result", "routed", "slot", s.share(i).slot), "slot %d", i)
 		r.Stop(t)
 	}
 	ledger.received(t, s.All(t, topic))

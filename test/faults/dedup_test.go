@@ -20,7 +20,7 @@ func (r *rig) dedup() *rig {
 // events is how many events a relay has read that became what result says.
 func (p *process) events(t testing.TB, result string) float64 {
 	t.Helper()
-	return p.metric(t, "postrider_relay_events_total", `result="`+result+`"`)
+	return p.metric(t, "postrider_relay_events_total", "result", result)
 }
 
 // records is how many records the topic has.

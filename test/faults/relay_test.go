@@ -165,15 +165,16 @@ func (p *process) full(t testing.TB) {
 }
 
 // metrics are those that the relay exports.
-func (p *process) metrics() parts.Metrics {
+func (p *process) metrics(t testing.TB) parts.Metrics {
+	t.Helper()
 	page, _ := p.get("/metrics")
-	return parts.ParseMetrics(page)
+	return parts.ParseMetrics(t, page)
 }
 
 // metric is the value of a series, or the sum of those of a name.
 func (p *process) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
-	value, found := p.metrics().Sum(name, labels...)
+	value, found := p.metrics(t).Sum(name, labels...)
 	require.True(t, found, "no metric %s %s", name, labels)
 	return value
 }

@@ -40,8 +40,7 @@ func TestFault11_SlotRecreatedWhileRunningStopsTheRelay(t *testing.T) {
 	r.drained(t, time.Minute)
 	// Counters of decoding are how the slot is recognised, and the monitor has to have seen them.
 	eventually(t, 30*time.Second, "decoding observed", func() bool {
-		decoded, _ := p.metrics().Sum("postrider_slot_decoded_bytes_total")
-		return decoded > 0
+		return p.metrics(t).Value("postrider_slot_decoded_bytes_total") > 0
 	})
 
 	// A row that neither slot sends.

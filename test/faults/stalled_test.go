@@ -103,9 +103,9 @@ func TestFault47_PartitionsWithoutALeaderStopNoOther(t *testing.T) {
 func (p *process) slow(t testing.TB) (slow, all float64) {
 	t.Helper()
 	const took = "postrider_relay_commit_to_ack_seconds"
-	metrics := p.metrics()
-	quick, found := metrics.Sum(took+"_bucket", `le="1"`)
+	metrics := p.metrics(t)
+	quick, found := metrics.Sum(took+"_bucket", "le", "1")
 	require.True(t, found, "no bucket of a second")
-	all, _ = metrics.Sum(took + "_count")
+	all = metrics.Value(took + "_count")
 	return all - quick, all
 }

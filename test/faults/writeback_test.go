@@ -114,7 +114,7 @@ func TestWriteBack_LeavesRowsToPruning(t *testing.T) {
 	l.more(t, 1000)
 	l.end(t)
 	eventually(t, time.Minute, "every row is removed", func() bool { return query[int](t, r.dsn, "SELECT count(*) FROM outbox") == 0 })
-	require.Positive(t, p.metric(t, "postrider_write_back_rows_total", `result="published"`))
+	require.Positive(t, p.metric(t, "postrider_write_back_rows_total", "result", "published"))
 	p.stop(t)
 	requireNothingLost(t, r.judge(t))
 }

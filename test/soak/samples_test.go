@@ -30,16 +30,16 @@ func (s *samples) take() {
 	var distance float64
 	r.query([]any{&distance}, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::float8
 		FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
-	figures := parts.ParseMetrics(r.get("/metrics"))
+	figures := parts.ParseMetrics(r.t, r.get("/metrics"))
 	toServer, toBrokers := r.connections()
 	now := time.Now()
 	for i, value := range []float64{
-		figures["process_resident_memory_bytes"] / (1 << 20), figures["go_goroutines"],
-		figures["process_open_fds"], float64(toServer), float64(toBrokers), distance / (1 << 10),
+		figures.Value("process_resident_memory_bytes") / (1 << 20), figures.Value("go_goroutines"),
+		figures.Value("process_open_fds"), float64(toServer), float64(toBrokers), distance / (1 << 10),
 	} {
 		s.values[quantities[i]] = append(s.values[quantities[i]], point{now, value})
 	}
-	require.Positive(r.t, figures["go_goroutines"], "no metrics of %s", r.name)
+	require.Positive(r.t, figures.Value("go_goroutines"), "no metrics of %s", r.name)
 }
 
 // connections counts those of the process, as the kernel has them. Without /proc there are none.
