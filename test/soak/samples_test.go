@@ -20,7 +20,9 @@ type samples struct {
 }
 
 // quantities are those of samples, with a unit where it is not a number of things.
-var quantities = []string{"resident memory, MiB", "goroutines", "descriptors",
+// What the collector lets the heap grow to is twice what was in use when it last ran: it tells memory
+// that is not given back from what the process holds in reserve.
+var quantities = []string{"resident memory, MiB", "heap goal, MiB", "goroutines", "descriptors",
 	"connections to PostgreSQL", "connections to brokers", "slot distance, KiB"}
 
 // take adds one sample. The relay has caught up.
@@ -34,8 +36,9 @@ func (s *samples) take() {
 	toServer, toBrokers := r.connections()
 	now := time.Now()
 	for i, value := range []float64{
-		figures.Value("process_resident_memory_bytes") / (1 << 20), figures.Value("go_goroutines"),
-		figures.Value("process_open_fds"), float64(toServer), float64(toBrokers), distance / (1 << 10),
+		figures.Value("process_resident_memory_bytes") / (1 << 20),
+		figures.Value("go_memstats_next_gc_bytes") / (1 << 20),
+		figures.Value("go_goroutines"), figures.Value("process_open_fds"), float64(toServer), float64(toBrokers), distance / (1 << 10),
 	} {
 		s.values[quantities[i]] = append(s.values[quantities[i]], point{now, value})
 	}
