@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 )
 
@@ -134,7 +135,7 @@ func TestKeyFlags_SetKeysAndBeatSet(t *testing.T) {
 	t.Chdir(t.TempDir())
 	example, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
-	a := &app{Process: Process{Example: string(example)}}
+	a := &app{descriptions: config.Descriptions(string(example))}
 	cmd := &cobra.Command{Use: "x"}
 	a.globalFlags(cmd)
 	a.keyFlags(cmd, "log.level", "relay.drain_timeout")

@@ -31,10 +31,9 @@ func (a *app) globalFlags(root *cobra.Command) {
 // keyFlags gives a command a flag for each of the keys, named after it: slot.name is --slot-name.
 // The help text is the first sentence of what config.example.toml says about the key.
 func (a *app) keyFlags(cmd *cobra.Command, keys ...string) {
-	descriptions := config.Descriptions(a.Example)
 	for _, key := range keys {
 		name := strings.NewReplacer(".", "-", "_", "-").Replace(key)
-		help, _, _ := strings.Cut(descriptions[key], ". ")
+		help, _, _ := strings.Cut(a.descriptions[key], ". ")
 		cmd.Flags().String(name, "", fmt.Sprintf("%s (%s)", strings.TrimSuffix(help, "."), key))
 		cmd.Flags().Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
 		if words := config.Accepted(key); words != nil {
@@ -105,9 +104,8 @@ func (a *app) completeSet(
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
-	descriptions := config.Descriptions(a.Example)
 	for _, name := range config.Names() {
-		help, _, _ := strings.Cut(descriptions[name], ". ")
+		help, _, _ := strings.Cut(a.descriptions[name], ". ")
 		out = append(out, name+"=\t"+help)
 	}
 	return out, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp

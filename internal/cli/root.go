@@ -40,6 +40,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 )
 
@@ -56,7 +57,7 @@ type Process struct {
 
 // Main runs one command line and returns the exit code. It blocks until the command has ended.
 func Main(p Process) int {
-	a := &app{Process: p}
+	a := &app{Process: p, descriptions: config.Descriptions(p.Example)}
 	err := newRoot(a).ExecuteContext(context.Background())
 	f := (*exit.Error)(nil)
 	switch {
@@ -76,12 +77,13 @@ func Main(p Process) int {
 // app is what the commands of one process share.
 type app struct {
 	Process
-	configPath string   // --config
-	set        []string // --set key=value
-	json, yes  bool     // --json and --yes, of commands that have them
-	root       *cobra.Command
-	finding    sync.Mutex // guards Find of root, which writes to it
-	ran        bool       // a RunE began: an error is no longer one of usage
+	descriptions map[string]string // of the keys, by their full names
+	configPath   string            // --config
+	set          []string          // --set key=value
+	json, yes    bool              // --json and --yes, of commands that have them
+	root         *cobra.Command
+	finding      sync.Mutex // guards Find of root, which writes to it
+	ran          bool       // a RunE began: an error is no longer one of usage
 }
 
 type runFunc = func(*cobra.Command, []string) error

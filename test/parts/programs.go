@@ -68,11 +68,7 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 // result while the package and the files that the test reads are unchanged, and does not count
 // those that a compiler reads.
 func readSources() error {
-	gomod, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		return fmt.Errorf("find the directory of the module: %w", err)
-	}
-	return filepath.WalkDir(filepath.Dir(strings.TrimSpace(string(gomod))),
+	return filepath.WalkDir(moduleDir(),
 		func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -86,6 +82,25 @@ func readSources() error {
 			_, err = os.Stat(path)
 			return err
 		})
+}
+
+// began is where the process was started: go test runs the tests of a package in its directory.
+var began, _ = os.Getwd()
+
+// moduleDir is the directory above the tests that has go.mod.
+func moduleDir() string {
+	for dir := began; ; dir = filepath.Dir(dir) {
+		_, err := os.Stat(filepath.Join(dir, "go.mod"))
+		if err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+	}
+}
+
+// packageDir is the directory of the tests, below that of the module.
+func packageDir() string {
+	dir, _ := filepath.Rel(moduleDir(), began)
+	return filepath.ToSlash(dir)
 }
 
 // raceBinary is the package whose tests run the binary with the race detector, if they have it

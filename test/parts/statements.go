@@ -120,8 +120,7 @@ func NormalStatement(statement string) string {
 
 // StatementsFile has one example of each statement of postrider, in Go's quotes, one a line.
 func StatementsFile() string {
-	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), "..", "security", "testdata", "statements")
+	return filepath.Join(moduleDir(), "test", "security", "testdata", "statements")
 }
 
 // Statements are those of the file.
@@ -184,15 +183,4 @@ func compareStatements() error {
 	}
 	_, err = f.WriteString(strings.Join(fresh, "\n") + "\n")
 	return errors.Join(err, f.Close())
-}
-
-// packageDir is that of the tests, below the module: go test runs them there.
-func packageDir() string {
-	_, here, _, _ := runtime.Caller(0)
-	dir, wdErr := os.Getwd()
-	rel, err := filepath.Rel(filepath.Join(filepath.Dir(here), "..", ".."), dir)
-	if wdErr != nil || err != nil {
-		return "..."
-	}
-	return filepath.ToSlash(rel)
 }
