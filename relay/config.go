@@ -79,6 +79,9 @@ func (c Config) limits() limits {
 	return l
 }
 
+// Deduplicates reports whether a session reads from the topics what is published already.
+func (c Config) Deduplicates() bool { return c.Dedup == DedupTail }
+
 // Validate reports every wrong value.
 func (c Config) Validate() error {
 	var errs []error

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +97,7 @@ func (s *session) handlePoison(ctx context.Context, p deadletter.Poison) error {
 		err = fmt.Errorf("route row %d of the transaction that commits at %s: %w",
 			p.Event.Index, p.Event.LSN, err)
 	}
-	return cmp.Or(s.publish(ctx), err) // what is before the row is published
+	return err
 }
 
 // dispose returns the dead letter of a row, nil if it is skipped, or the error to halt with.

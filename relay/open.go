@@ -66,7 +66,7 @@ func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	s.sink, err = r.parts.Broker.OpenSink(ctx, s.delivered)
-	if err != nil || r.cfg.Dedup != DedupTail {
+	if err != nil || !r.cfg.Deduplicates() {
 		return err
 	}
 	var ok bool

@@ -58,10 +58,13 @@ func (c *candidates) find(m *sink.Message) candidate {
 }
 
 // cleared removes a candidate that was delivered.
-func (c *candidates) cleared(m *sink.Message) {
+func (c *candidates) cleared(m *sink.Message) { c.drop(recordIDOf(m)) }
+
+// drop removes a candidate that is disposed of: while there is one, each row takes the lock.
+func (c *candidates) drop(id recordID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.known, recordIDOf(m))
+	delete(c.known, id)
 	c.countLocked()
 }
 
@@ -112,15 +115,20 @@ func (s *session) probe(ctx context.Context, e *replication.Event, m *sink.Messa
 		if s.isDeadLetter(m.Topic) {
 			return c.err // a dead letter has no dead letter
 		}
-		return s.handlePoison(ctx, deadletter.Poison{Event: e, Message: m, Err: c.err})
+		id := recordIDOf(m)
+		err := s.handlePoison(ctx, deadletter.Poison{Event: e, Message: m, Err: c.err})
+		if err == nil {
+			s.candidates.drop(id)
+		}
+		return err
 	}
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
+	s.candidates.probing.Store(true) // before add, which publishes it if the rate is limited
 	if err := s.add(ctx, m); err != nil {
 		return err
 	}
-	s.candidates.probing.Store(true)
 	err := s.settle(ctx)
 	if err == nil { // else Done may still be called with the refusal
 		s.candidates.probing.Store(false)

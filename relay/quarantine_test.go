@@ -6,8 +6,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/ratelimit"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
 )
@@ -72,15 +75,24 @@ func (c *counting) Publish(_ context.Context, ms []*sink.Message) error {
 	return nil
 }
 
-// A refusal is that of a record by itself only while nothing else is in flight, neither rows before it nor rows behind it.
+// A refusal is that of a record by itself only while nothing else is in flight, neither rows before it nor rows behind it. With a limit of the rate
+// it is published while it is added.
 func TestSuspects_AreTriedAlone(t *testing.T) {
-	s, b := pumping(t, false, 3)
-	s.candidates = &candidates{retries: 1}
-	c := &counting{s: s}
-	s.sink = c
-	_ = s.candidates.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}}, sink.ErrTooLarge, 0)
-	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
-	c.acks.Wait()
-	require.Equal(t, []handover{{[]uint32{0}, 1, false}, {[]uint32{1}, 1, true}, {[]uint32{2}, 1, false}}, c.calls)
-	require.False(t, s.candidates.any(), "it was taken")
+	for name, limiter := range map[string]*ratelimit.Limiter{
+		"at any rate": nil, "at a limited rate": ratelimit.New(ratelimit.Rate{Bytes: 1000}, nil, metrics.New(prometheus.NewRegistry(), "s")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, b := pumping(t, false, 3)
+			s.candidates, s.limiter = &candidates{retries: 1}, limiter
+			c := &counting{s: s}
+			s.sink = c
+			_ = s.candidates.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}},
+				sink.ErrTooLarge, 0)
+			require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
+			c.acks.Wait()
+			calls := slices.DeleteFunc(c.calls, func(h handover) bool { return len(h.rows) == 0 })
+			require.Equal(t, []handover{{[]uint32{0}, 1, false}, {[]uint32{1}, 1, true}, {[]uint32{2}, 1, false}}, calls)
+			require.False(t, s.candidates.any(), "it was taken")
+		})
+	}
 }

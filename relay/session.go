@@ -86,7 +86,7 @@ func (s *session) run(ctx, stop context.Context) error {
 	s.draining = stop.Done()
 	wg.Go(func() {
 		streamErr = s.stream.Run(ctx, stop, batches, s.window.ackedLSN)
-		if streamErr != nil {
+		if streamErr != nil && !halts(streamErr) {
 			s.fail(streamErr)
 		}
 	})
@@ -96,7 +96,26 @@ func (s *session) run(ctx, stop context.Context) error {
 		}
 	})
 	wg.Wait()
-	return cmp.Or(context.Cause(ctx), streamErr)
+	if streamErr != nil {
+		s.fail(s.failAt(ctx, streamErr))
+	}
+	return context.Cause(ctx)
+}
+
+// failAt returns err, with which the stream or a row has failed, once everything before it is
+// published; and acknowledged too, if the relay halts: then an operator may move the slot past
+// what has failed, and what came before must not be lost. An error of that comes first.
+func (s *session) failAt(ctx context.Context, err error) error {
+	if halts(err) {
+		return cmp.Or(s.settle(ctx), err)
+	}
+	return cmp.Or(s.publish(ctx), err)
+}
+
+// halts reports whether the relay halts at an error of a session.
+func halts(err error) bool {
+	class, _ := Classify(err, true)
+	return class != Retryable
 }
 
 // pump routes and publishes in WAL order until batches is closed.
@@ -145,7 +164,7 @@ func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
 			err = s.idle(e)
 		}
 		if err != nil {
-			return err
+			return s.failAt(ctx, err)
 		}
 	}
 	return s.publish(ctx)

@@ -12,6 +12,10 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
+// RestartAfter is what to know before a publication is changed: a change that has kept rows out of
+// the stream for a moment looks the same afterwards.
+const RestartAfter = "a relay that runs stops at the change, start it again"
+
 // renamedBack is the change that leaves no row in the table: see PublicationError.Elsewhere.
 const renamedBack = "the table was renamed, and renamed back"
 

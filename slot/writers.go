@@ -81,13 +81,15 @@ func endPrepared(blockers []blocker) string {
 	return b.String()
 }
 
-// EndPrepared is what to type to end a prepared transaction, on one line. database may be empty.
+// EndPrepared says how to end a prepared transaction, on one line. It is a comment: to roll back
+// what other databases have committed already would lose data. database may be empty.
 func EndPrepared(gid, database string) string {
 	where := ""
 	if database != "" {
 		where = "in database " + Printable(database) + "; "
 	}
-	return fmt.Sprintf("ROLLBACK PREPARED %s; -- %sor COMMIT PREPARED", PrintableLiteral(gid), where)
+	return fmt.Sprintf("-- %sits transaction manager knows which: COMMIT PREPARED %s, or ROLLBACK "+
+		"PREPARED", where, PrintableLiteral(gid))
 }
 
 // PrintableLiteral is a string in SQL, on one line whatever a client has put into it.

@@ -30,7 +30,7 @@ func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
 			require.ErrorIs(t, err, slot.ErrBlocked)
 			require.ErrorContains(t, err, `prepared transaction 'it''s'`)
 			require.Contains(t, advice(t, err), "FROM pg_prepared_xacts")
-			require.Contains(t, advice(t, err), "\nROLLBACK PREPARED 'it''s'; -- in database "+p.Name+"; or COMMIT PREPARED")
+			require.Contains(t, advice(t, err), "\n-- in database "+p.Name+"; its transaction manager knows which: COMMIT PREPARED 'it''s', or ROLLBACK PREPARED")
 			p.Exec(`ROLLBACK PREPARED 'it''s'`)
 		})
 	}

@@ -103,6 +103,13 @@ func (r *Recovery) replace(ctx context.Context) error {
 		return err
 	}
 	cfg := r.Need.Slot
+	status, err := slot.Get(ctx, r.conn, NewSlotName(cfg.Name))
+	if err == nil { // or the lost one is dropped, and its position with it, for nothing
+		err = slot.Verify(status.Slot, r.conn.Config().Database)
+	}
+	if err != nil {
+		return err
+	}
 	if r.lost != nil {
 		if err := slot.Drop(ctx, r.conn, cfg.Name); err != nil {
 			return err

@@ -54,7 +54,7 @@ func checkKafka(ctx context.Context, all config.Config, seen *samples) []Finding
 			fs.add(check(c, t)...)
 			continue
 		}
-		fs.add(c.topic(t, all.Snapshot.On())...)
+		fs.add(c.topic(t, all.Snapshot.On() || all.Relay.Deduplicates())...)
 		fs.add(c.size(t, seen.largest[t.Name])...)
 	}
 	if len(seen.topics) == 0 {

@@ -10,10 +10,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-const (
-	restartAfter = "a relay that runs stops at the change, start it again"
-	whileShared  = "Leave it while Debezium, or another client, reads from the publication"
-)
+const whileShared = "Leave it while Debezium, or another client, reads from the publication"
 
 func (c *serverCheck) publication(ctx context.Context) error {
 	p, err := slot.Inspect(ctx, c.conn, c.Need.Publication, c.Need.Tables)
@@ -59,17 +56,17 @@ func (c *serverCheck) table(ctx context.Context, p *slot.Publication, t slot.Tab
 			"rows under the name of the table: the relay halts in front of rows of a partition that "+
 				"was detached or dropped before they were delivered, if it cannot know what they are",
 			"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish_via_partition_root = true); "+
-				"-- "+restartAfter))
+				"-- "+slot.RestartAfter))
 	}
 	if t.RowFilter != "" {
 		c.add(found("row_filter", t.Name, "WHERE "+t.RowFilter).warn(
 			"no row filter: rows that do not match are never sent",
-			slot.ResetSQL(p, t)+" -- unless that is meant; "+restartAfter))
+			slot.ResetSQL(p, t)+" -- unless that is meant; "+slot.RestartAfter))
 	}
 	if !t.AllColumns {
 		c.add(found("column_list", t.Name, "only "+strings.Join(t.ColumnNames, ", ")+" are sent").info(
 			"every column that the router uses, which is looked at next",
-			slot.ResetSQL(p, t)+" -- if others are wanted, too; "+restartAfter))
+			slot.ResetSQL(p, t)+" -- if others are wanted, too; "+slot.RestartAfter))
 	}
 	if c.Table != nil {
 		c.add(c.Table(ctx, c.conn, t)...)
@@ -107,6 +104,6 @@ func (c *serverCheck) surplus(p *slot.Publication) {
 		c.add(found("publication_publish", p.Name, "publishes updates, deletes or truncates").warn(
 			"publish = 'insert': else a DELETE fails on a table without a replica identity, and updates "+
 				"are handled as router.table.op.invalid.behavior says. "+whileShared,
-			"ALTER PUBLICATION "+name+" SET (publish = 'insert');"))
+			"ALTER PUBLICATION "+name+" SET (publish = 'insert'); -- "+slot.RestartAfter))
 	}
 }

@@ -121,7 +121,9 @@ func aheadOfServer(s slot.Status) Finding {
 			"and never sent",
 		fmt.Sprintf("was the server restored from a backup, or promoted before it had everything? "+
 			"Find the rows written since then, and give your consent to a new slot:\n"+
-			"postrider slot drop %s --yes; postrider slot create %s", s.Name, s.Name))
+			"postrider slot drop %s --yes; postrider slot create %s\n"+
+			"then publish what was committed before, and the topics lack:\npostrider recover --publish",
+			s.Name, s.Name))
 	f.WAL = "none is lost, and none of what is written up to that position comes; rows that were " +
 		"published before may no longer be in the table"
 	return f

@@ -39,7 +39,8 @@ func (c *serverCheck) keys(ctx context.Context, p *slot.Publication, t slot.Tabl
 			"none, and the publication publishes updates or deletes").warn(
 			"inserts only, or a primary key: as it is, UPDATE and DELETE on the table fail, and with "+
 				"them the clean-up",
-			"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish = 'insert');"))
+			"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish = 'insert'); -- "+
+				slot.RestartAfter))
 	}
 	// From 18 on a publication can send them.
 	generated = slices.DeleteFunc(generated,

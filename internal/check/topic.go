@@ -96,8 +96,8 @@ func (c topicCheck) permission(t kafka.TopicReport, readable bool) []Finding {
 	case !t.Rights.Write:
 		refuse("Write", "Describe and Write on the topic", "--producer")
 	case readable && !t.Rights.Read:
-		refuse("Read", "Read on the topic: with snapshot.mode, what was published before a crash is "+
-			"read back", "--operation Read")
+		refuse("Read", "Read on the topic: with snapshot.mode or relay.dedup, what was published "+
+			"before a crash is read back", "--operation Read")
 	}
 	return []Finding{f}
 }

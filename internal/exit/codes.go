@@ -130,9 +130,10 @@ const (
 	// publication now does not change what the server finds there.
 	fixPublication = "postrider check   # repairs what is wrong now\n" +
 		"If all is well now, the slot stands where the publication did not exist, and it never " +
-		"sends the rows inserted meanwhile:\n" +
-		"find them in the table and insert them again, then move the slot on:\n" +
-		slotAdvance + anySlot + " --to current"
+		"sends the rows inserted meanwhile.\n" +
+		"Move it on, then publish what the tables have and the topics lack:\n" +
+		slotAdvance + anySlot + " --to current\n" +
+		"postrider recover --publish"
 	fixPastTransaction = slotAdvance + anySlot +
 		" --past LSN --dry-run   # says what it is about; LSN is where the transaction commits"
 	slotAdvance = "postrider slot advance "
@@ -144,7 +145,11 @@ func (f *Error) For(cfg config.Config) *Error {
 	f.Next = strings.ReplaceAll(f.Next, slotAdvance+anySlot, slotAdvance+cfg.Slot.Name)
 	refused := new(sink.MessageError)
 	if errors.As(f.Err, &refused) && errors.Is(f.Err, sink.ErrPermission) {
-		f.Next = kafka.AllowCommand(cfg.Sink.Kafka, "--producer --topic "+refused.Topic)
+		right := "--producer"
+		if cfg.Relay.Deduplicates() { // the topic is read, too
+			right = "--operation Write --operation Describe --operation Read"
+		}
+		f.Next = kafka.AllowCommand(cfg.Sink.Kafka, right+" --topic "+refused.Topic)
 	}
 	return f
 }

@@ -54,8 +54,8 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 		c.name = "standby " + slot.Printable(h.Application)
 		c.because = fmt.Sprintf("%s has reported a transaction that is %s old (hot_standby_feedback)",
 			c.name, age)
-		c.fix = "ALTER SYSTEM SET hot_standby_feedback = off; " +
-			"-- there, then SELECT pg_reload_conf(); or end the query that it runs"
+		c.fix = "end the query that it runs; if no slots are synchronized to it, which needs the " +
+			"setting: ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf()"
 	case h.PID == 0:
 		c.name, c.fix = fmt.Sprintf("transaction %d", h.XID), findTransactions
 		c.because = fmt.Sprintf("%s%s has been open for %s", c.name, details("", h), age)

@@ -117,7 +117,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			[]func(*Input){held(prepared(2 * time.Hour)), held(transaction(time.Minute)),
 				retained(1<<20, 5<<30), grows},
 			HeldByTransaction, "prepared transaction pay_42", `prepared transaction "pay_42"`,
-			"ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
+			"-- in database shop; its transaction manager knows which: COMMIT PREPARED 'pay_42', or ROLLBACK PREPARED",
 			[]string{HeldByTransaction},
 		},
 		{
@@ -306,7 +306,7 @@ func TestHolding_ShowsWhatOthersHaveChosenWithoutHarm(t *testing.T) {
 	evil.GID = "a'; DROP TABLE x;\n\x1b[2J--\\"
 	c := find(Judge(input(held(evil))), HeldByTransaction)
 	require.Equal(t, "prepared transaction a'; DROP TABLE x;??[2J--\\", c.Cause)
-	require.Equal(t, `ROLLBACK PREPARED E'a''; DROP TABLE x;\U0000000A\U0000001B[2J--\\'; -- in database shop; or COMMIT PREPARED`, c.Next)
+	require.Equal(t, `-- in database shop; its transaction manager knows which: COMMIT PREPARED E'a''; DROP TABLE x;\U0000000A\U0000001B[2J--\\', or ROLLBACK PREPARED`, c.Next)
 	require.NotContains(t, c.Reason, "\x1b")
 	require.Equal(t, `'it''s'`, slot.PrintableLiteral("it's"))
 }

@@ -404,7 +404,7 @@ var conditions = []struct {
 		Cause:  "prepared transaction pay_42",
 		Reason: `prepared transaction "pay_42" (user bob, database shop) has waited for COMMIT PREPARED for 2m0s: restart_lsn cannot pass it, and 6.0 GiB is kept though all but 3.0 MiB is confirmed`,
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
-		Next:   "ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
+		Next:   "-- in database shop; its transaction manager knows which: COMMIT PREPARED 'pay_42', or ROLLBACK PREPARED",
 	}},
 	{"somebody who is not seen keeps much", []func(*Input){retained(3<<20, 6<<30), grows}, Condition{
 		Name: HeldByTransaction, Severity: Warning, For: 15 * time.Minute, Cause: "not known",
@@ -501,8 +501,8 @@ var conditions = []struct {
 		Reason: `slot "postrider" keeps catalog rows that are 300000000 transactions old: standby replica1 has reported a transaction that is 1d2h old (hot_standby_feedback)`,
 		WAL: "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server " +
 			"accepts no writes; " + kib4,
-		Next: "ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf(); " +
-			"or end the query that it runs",
+		Next: "end the query that it runs; if no slots are synchronized to it, which needs the setting: " +
+			"ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf()",
 	}},
 	{"a catalog_xmin that is too old",
 		[]func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(1_000_000_001)) },

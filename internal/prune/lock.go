@@ -12,7 +12,10 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-const lockInterval = 50 * time.Millisecond
+const (
+	lockInterval  = 50 * time.Millisecond
+	unlockTimeout = 2 * time.Second // of a stop: the server may be out of reach
+)
 
 // lock takes the advisory lock of a slot, which one pruner at a time has, until unlock is called
 // or the connection ends. It tries for as long as wait. held: another one has it.
@@ -32,8 +35,10 @@ func lock(ctx context.Context, conn *pgx.Conn, slotName string,
 		return func() {}, true, nil // to release another one's is a warning in the server's log
 	}
 	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+		defer cancel()
 		// after an error the connection is closed, which releases it too
-		_, _ = conn.Exec(context.WithoutCancel(ctx), `SELECT pg_catalog.pg_advisory_unlock($1)`, key)
+		_, _ = conn.Exec(ctx, `SELECT pg_catalog.pg_advisory_unlock($1)`, key)
 	}, false, nil
 }
 

@@ -172,7 +172,7 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	}
 	tables, err := p.describe(ctx, report)
 	if err != nil || len(tables) == 0 {
-		return err
+		return errors.Join(err, finish(ctx, runs))
 	}
 	var relations []Relation
 	for _, t := range tables {
@@ -188,11 +188,11 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	}
 	kept, err := p.deadLetters(ctx)
 	if err != nil {
-		return err
+		return errors.Join(err, finish(ctx, runs))
 	}
 	var now time.Time
 	if now, err = postgres.One[time.Time](ctx, p.conn, `SELECT pg_catalog.now()`); err != nil {
-		return fmt.Errorf("read the server's clock: %w", err)
+		return errors.Join(fmt.Errorf("read the server's clock: %w", err), finish(ctx, runs))
 	}
 	for _, t := range tables {
 		if t.kind == "p" {

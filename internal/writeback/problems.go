@@ -221,7 +221,7 @@ func unproven(p *slot.Publication) (problems []Problem) {
 		case p.Update:
 			problems = append(problems, Problem{Table: t.Name, Text: "has its updates published, so the " +
 				"relay would read what is written back, as router.table.op.invalid.behavior says",
-				Fix: set + " SET (publish = 'insert');"})
+				Fix: set + " SET (publish = 'insert'); -- " + slot.RestartAfter})
 		}
 	}
 	return problems

@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/prune"
+	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/sql"
 	"github.com/postrider/postrider/test/parts"
 	"github.com/postrider/postrider/test/parts/testdb"
@@ -340,7 +341,7 @@ func TestProblems_NameTheFix(t *testing.T) {
 		{`ALTER TABLE outbox ALTER last_error SET NOT NULL`, `ALTER TABLE outbox ALTER last_error DROP NOT NULL`, `has column "last_error" that cannot be NULL, which is the last_error of a published row`,
 			`ALTER TABLE "public"."outbox" ALTER COLUMN "last_error" DROP NOT NULL;`},
 		{`ALTER PUBLICATION postrider SET (publish = 'insert, update')`, `ALTER PUBLICATION postrider SET (publish = 'insert')`,
-			`has its updates published, so the relay would read what is written back, as router.table.op.invalid.behavior says`, `ALTER PUBLICATION "postrider" SET (publish = 'insert');`},
+			`has its updates published, so the relay would read what is written back, as router.table.op.invalid.behavior says`, `ALTER PUBLICATION "postrider" SET (publish = 'insert'); -- ` + slot.RestartAfter},
 		{`ALTER PUBLICATION postrider SET TABLE outbox WHERE (number > 5)`, `ALTER PUBLICATION postrider SET TABLE outbox`,
 			`has a row filter in the publication, so that some rows are never sent: (number > 5)`, `ALTER PUBLICATION "postrider" SET TABLE "public"."outbox"; -- and its other tables`},
 		{`UPDATE pg_class SET reltuples = 1000000 WHERE relname = 'outbox'`, `CREATE INDEX ON outbox (number) WHERE status = 'PENDING'`,

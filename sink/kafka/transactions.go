@@ -106,9 +106,8 @@ func (c *Config) ExplainTransactional(err error, id string) error {
 			"set sink.kafka.transaction_timeout lower, or on the brokers raise it: "+
 				"transaction.max.timeout.ms=%d", c.TransactionTimeout.Milliseconds())
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
-		return Advise(translated,
-			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write "+
-				"--operation Describe --transactional-id '%s'", c.bootstrap(), c.SASL.Username, id)
+		return Advise(translated, "%s", AllowCommand(*c,
+			"--operation Write --operation Describe --transactional-id '"+id+"'"))
 	}
 	return translated
 }

@@ -127,6 +127,51 @@ route.topic.replacement = %q
 	requireNothingLost(t, s, ledger, topic, p)
 }
 
+// The rows that are inserted while there is no publication never come: the server ends the stream there, each time. All before them is published
+// before the relay halts, although it was read together with the error; and whoever types what the relay prints loses nothing.
+func TestHalt_AtAGapInThePublicationLosesNothing(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			topic := c.Topic(t, partitions)
+			s := newShop(t, version, outboxSQL, routeTo(topic, ""))
+			s.do(t, "SELECT pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput')")
+			ledger := newLedger()
+			const before = 500
+			for range before / 2 { // of two rows each
+				s.events(t, ledger, "outbox", "a")
+			}
+			s.do(t, "DROP PUBLICATION postrider")
+			s.events(t, ledger, "outbox", "a", "b")
+			s.do(t, "CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')")
+			s.events(t, ledger, "outbox", "a", "b")
+
+			r := s.launch(t)
+			require.Equal(t, 78, r.Wait(t), "exit code")
+			require.Equal(t, before, len(s.All(t, topic)), "rows before the gap")
+			_, next, found := strings.Cut(r.Log.String(), "lack:\n")
+			require.True(t, found, r.Log.String())
+			for line := range strings.Lines(next) {
+				words := strings.Fields(line)
+				require.Equal(t, "postrider", words[0], next)
+				typed := start(t, s.environment(), append(words[1:], "--yes", "--config", s.file)...)
+				require.Zero(t, typed.Wait(t), "%s: %s", line, typed.Log.String())
+			}
+
+			r = s.run(t)
+			s.events(t, ledger, "outbox", "a", "b")
+			s.awaitConfirmed(t, r)
+			r.Stop(t)
+			ledger.received(t, s.All(t, topic))
+			v := ledger.tally.Verdict()
+			require.Equal(t, int64(before+3*4), v.Written)
+			require.Zero(t, v.Lost)
+			require.Zero(t, v.OutOfOrder)
+		})
+	}
+}
+
 // requireHalt waits until the relay has ended because of the row, and returns the position that it names.
 func requireHalt(t testing.TB, s *shop, r *relay, p poison, index int) pglogrepl.LSN {
 	t.Helper()
