@@ -4,9 +4,9 @@
 // One Sink is one idempotent producer of one session. It repeats requests that fail with an error
 // that Kafka calls retriable (a stalled broker, a moved leader, too few replicas) with the same
 // producer id and sequence numbers. So a short outage causes no duplicates and does not end the
-// session. Any other error fails the messages concerned, and so does a delivery_timeout in which the
-// brokers have acknowledged none; the caller then closes the sink and opens another. The sink never
-// sends a message again behind later ones.
+// session. Any other error fails the messages concerned, and so does a delivery_timeout in which
+// the brokers have acknowledged none; the caller then closes the sink and opens another. The sink
+// never sends a message again behind later ones.
 //
 //	options.go             the options of each kind of producer, and its identity; those that all
 //	                       clients have are in sink/kafka/client.go
