@@ -241,7 +241,7 @@ func FuzzStatus(f *testing.F) {
 			case 1: // the caller acknowledges anything at all
 				acked = pglogrepl.LSN(r.uint64())
 			case 2:
-				s.replyRequested()
+				s.replyRequested(now)
 			case 3: // clocks go back, too
 				now = now.Add(time.Duration(int8(r.byte())) * 50 * time.Millisecond)
 			}

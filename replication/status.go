@@ -15,9 +15,11 @@ const (
 	// replyPause is the time between two replies with the same positions. A server that shuts down
 	// requests again at once, measured at 24,000 times a second.
 	replyPause = 5 * time.Millisecond
-	// stoppingRequests is how many requests without data in between mean that the server shuts down
-	// and waits for us. In normal operation it requests one in half of wal_sender_timeout.
+	// stoppingRequests is how many requests without data in between, each within stoppingGap of our
+	// last status, mean that the server shuts down and waits for us. In normal operation it requests
+	// one in half of wal_sender_timeout.
 	stoppingRequests = 40
+	stoppingGap      = time.Second
 )
 
 // positions are what a status carries. flush <= acked, flush <= max(seed, received), flush > 0,
@@ -40,7 +42,8 @@ type schedule struct {
 	interval time.Duration
 	last     time.Time // of the status sent last
 	replyDue bool      // the server requested a reply since then
-	requests int       // replies requested since the last data or advance of the flush position
+	// replies requested one after the other since the last data or advance of the flush position
+	requests int
 }
 
 // due is when the next status has to leave. moved: its flush position is beyond the last one.
@@ -68,7 +71,13 @@ func (s *schedule) wake(now time.Time, moved, waiting bool) time.Time {
 
 func (s *schedule) sent(now time.Time) { s.last, s.replyDue = now, false }
 
-func (s *schedule) replyRequested() { s.replyDue = true; s.requests++ }
+func (s *schedule) replyRequested(now time.Time) {
+	if now.Sub(s.last) >= stoppingGap {
+		s.requests = 0
+	}
+	s.replyDue = true
+	s.requests++
+}
 
 func (s *schedule) progressed() { s.requests = 0 }
 

@@ -46,14 +46,14 @@ func TestSchedule(t *testing.T) {
 	})
 	t.Run("a reply that is requested goes out at once", func(t *testing.T) {
 		s := fresh()
-		s.replyRequested()
+		s.replyRequested(t0)
 		require.Equal(t, t0, s.due(false))
 	})
 	t.Run("a server that requests again without news is not answered in a busy loop", func(t *testing.T) {
 		s := fresh()
-		s.replyRequested()
+		s.replyRequested(t0)
 		s.sent(t0)
-		s.replyRequested()
+		s.replyRequested(t0)
 		require.Equal(t, t0.Add(replyPause), s.due(false))
 		require.Equal(t, t0, s.due(true), "with news it is")
 	})
@@ -69,12 +69,21 @@ func TestSchedule(t *testing.T) {
 		s := fresh()
 		for range stoppingRequests {
 			require.False(t, s.serverStopping())
-			s.replyRequested()
+			s.replyRequested(t0)
 			s.sent(t0)
 		}
 		require.True(t, s.serverStopping())
 		s.progressed()
 		require.False(t, s.serverStopping())
+	})
+	t.Run("not one that asks now and then, because statuses are rarer than it wants", func(t *testing.T) {
+		s, now := fresh(), t0
+		for range 2 * stoppingRequests {
+			now = now.Add(stoppingGap)
+			s.replyRequested(now)
+			require.False(t, s.serverStopping())
+			s.sent(now)
+		}
 	})
 }
 

@@ -199,7 +199,7 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		end := pglogrepl.LSN(c.uint64())
 		c.uint64() // server clock
 		if c.byte() != 0 {
-			s.schedule.replyRequested()
+			s.schedule.replyRequested(s.now())
 		}
 		// Inside a transaction its position is behind rows that are still to come. One below the seed
 		// can come right after the start.
