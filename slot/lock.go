@@ -40,7 +40,7 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 		return postgres.Error(err)
 	}
 	_, err = l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false,
-		true)`, lockName(slot))
+		true)`, LockName(slot))
 	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
 		return &Error{
@@ -48,7 +48,7 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 				replication.ErrSlotInUse),
 			WAL: "none is lost: the slot stays as it is",
 			Fix: "wait for its end, or stop it: SELECT active_pid FROM pg_catalog.pg_replication_slots " +
-				"WHERE slot_name = '" + lockName(slot) + "';",
+				"WHERE slot_name = '" + LockName(slot) + "';",
 		}
 	case "53400": // configuration_limit_exceeded
 		return &Error{
@@ -64,8 +64,9 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 // so that the next process can take it at once.
 func (l *Lock) Close() { postgres.CloseBoth(l.conn) }
 
-// lockName is a valid name of a slot, whatever the length of the one that it is for.
-func lockName(slot string) string {
+// LockName is the name of the temporary slot that a process has while it publishes rows of the
+// tables for a slot. It is valid whatever the length of the one that it is for.
+func LockName(slot string) string {
 	sum := sha256.Sum256([]byte(slot))
 	return "postrider_lock_" + hex.EncodeToString(sum[:8])
 }
@@ -107,7 +108,7 @@ func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
 func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
 	return await(ctx, conn, fmt.Sprintf("the snapshot of slot %q", name), unlockedInterval,
 		`SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1::name)`,
-		lockName(name))
+		LockName(name))
 }
 
 // await polls until the answer is false, or there is none.

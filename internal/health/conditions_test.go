@@ -628,6 +628,10 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"inactive while tables are copied": {inactive(20 * time.Minute), inRelay(func(r *relay.State) {
 			r.Phase, r.Snapshot.Table = relay.Snapshotting, "public.outbox"
 		})},
+		"inactive while another process copies tables": {inactive(20 * time.Minute), func(in *Input) {
+			in.Relay.Phase = relay.Standby
+			in.Observation.Others = []slot.Status{{Slot: slot.Slot{Name: slot.LockName("postrider"), Active: true}}}
+		}},
 		"inactive, since when?": {inSlot(func(s *slot.Status) { s.Active = false })},
 		"a long transaction":    {held(transaction(14 * time.Minute))},
 		"a standby that holds catalog_xmin alone": {held(monitor.Blocker{

@@ -34,6 +34,14 @@ func judgeOthers(f *facts) Condition {
 	return c
 }
 
+// locked reports whether a process publishes rows of the tables for the slot.
+func (f *facts) locked() bool {
+	lock := slot.LockName(f.slot.Name)
+	return slices.ContainsFunc(f.Observation.Others, func(s slot.Status) bool {
+		return s.Active && s.Name == lock
+	})
+}
+
 // largestOther returns the other slot that keeps the most WAL, if that is more than the relay's.
 func (f *facts) largestOther() (largest slot.Status, found bool) {
 	most := orZero(f.slot.RetainedBytes)

@@ -12,8 +12,8 @@ import (
 // judgeInactive: WAL is kept, and no process reads it.
 func judgeInactive(f *facts) Condition {
 	s := f.slot
-	// A snapshot copies the tables first, with a slot of its own.
-	if s.Active || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting {
+	// A snapshot copies the tables first, with a slot of its own: here, or in another process.
+	if s.Active || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting || f.locked() {
 		return Condition{}
 	}
 	idle := f.serverTime.Sub(s.InactiveSince)
