@@ -11,9 +11,10 @@
 //     confirms them: the next start publishes no duplicates. Messages that are in flight after the
 //     drain timeout are published again at the next start.
 //  4. A pause ends the session like a clean stop. A drain timeout then does not halt the relay.
-//  5. A row that cannot be routed or delivered halts the relay: everything before it is confirmed,
-//     nothing after it is. A policy may skip the row instead, or publish a dead letter in its
-//     place. Nothing after a dead letter is confirmed before it is durable (deadletters.go).
+//  5. A row that cannot be routed or delivered halts the relay, and so does one that the server
+//     cannot send: everything before it is acknowledged first (session.go), nothing after it is.
+//     A policy may skip the row instead, or publish a dead letter in its place. Nothing after a
+//     dead letter is confirmed before it is durable (deadletters.go).
 //  6. A batch that the broker refuses ends the session. The next session publishes each of its
 //     records alone. A record that is refused alone deadletter.retries times is poison
 //     (quarantine.go).

@@ -96,7 +96,8 @@ func (m *Message) Clone() Message {
 //
 // After the first failure a sink writes nothing more: messages queued behind the failed one would
 // overtake it, since it will come again. So no acknowledgement follows a failure in the same
-// partition. The failures that follow from it are ErrClosed, or ErrUnreachable if the first one
+// partition, but for those that Close makes: it fails what is queued while it waits for what is
+// under way. The failures that follow from it are ErrClosed, or ErrUnreachable if the first one
 // was, in any order. The sink may still read failed messages.
 type Done func(m *Message, err error)
 
