@@ -30,6 +30,8 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 	s.published.add(m.Origin.LSN)
 	if s.deadLetters != nil { // a publish since follow may have parked the key
 		if err := s.followUp(s.out[len(s.out)-1:]); err != nil {
+			s.out = s.out[:len(s.out)-1] // it may not overtake those of its key
+			s.abandoned++
 			return err
 		}
 	}

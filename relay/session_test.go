@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -83,4 +84,33 @@ func TestSession_ASmallLetterHoldsTheMemoryOfItsRow(t *testing.T) {
 	s.replaceMessage(ms, 0, &sink.Message{Topic: "letters", Value: make([]byte, 6000)})
 	require.Equal(t, ms[0].Size(), ms[0].Origin.HeldBytes)
 	require.Equal(t, before+int64(ms[0].Size()-5000), s.window.bytes)
+}
+
+// nowhere is a dead-letter handler that parked the key of the row with an index after it was routed, and has no room for its dead letter.
+type nowhere struct {
+	deadletter.Handler
+	index uint32
+}
+
+var errNoRoom = errors.New("too large for the dead-letter topic")
+
+func (n nowhere) Follow(routed *replication.Event, m *sink.Message) (*sink.Message, error) {
+	if routed == nil && m.Origin.Index == n.index {
+		return nil, errNoRoom
+	}
+	return nil, nil
+}
+
+// What is before a row that ends the session is published, the row is not: it may not overtake those of its key.
+func TestSession_PublishesWhatIsBeforeTheRowThatEndsIt(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	c := &counting{s: s}
+	s.sink, s.candidates, s.policies, s.deadLetters = c, &candidates{}, deadletter.DefaultConfig(), nowhere{index: 2}
+	require.ErrorIs(t, s.handleBatch(t.Context(), b), errNoRoom)
+	c.acks.Wait()
+	require.Len(t, c.calls, 1)
+	require.Equal(t, []uint32{0, 1}, c.calls[0].rows)
+	messages, _, _ := s.window.inFlight()
+	require.Equal(t, 1, messages)
+	require.Equal(t, 1, s.abandoned, "the drain does not wait for it")
 }
