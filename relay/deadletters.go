@@ -153,7 +153,7 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 			s.metrics.EventsRepeated.Inc()
 			return nil, nil
 		case err != nil:
-			return nil, err
+			return nil, noLetter(m, err)
 		case letter != nil:
 			s.metrics.DeadLetters.WithLabelValues(causeParked).Inc()
 			return letter, nil
@@ -201,6 +201,12 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	return ms, s.followUp(ms[1:])
 }
 
+// noLetter is the error of a message whose key is parked, and whose dead letter cannot be made.
+func noLetter(m *sink.Message, err error) error {
+	return &sink.MessageError{Topic: m.Topic, Origin: m.Origin,
+		Err: fmt.Errorf("its key is parked, and its dead letter cannot be made: %w", err)}
+}
+
 // followUp puts dead letters in the place of messages whose key was parked after routing.
 func (s *session) followUp(ms []*sink.Message) error {
 	for i, follower := range ms {
@@ -213,7 +219,7 @@ func (s *session) followUp(ms []*sink.Message) error {
 			letter, err = s.deadLetters.Follow(nil, follower)
 		}
 		if err != nil {
-			return err
+			return noLetter(follower, err)
 		}
 		if letter != nil {
 			s.metrics.DeadLetters.WithLabelValues(causeParked).Inc()

@@ -106,7 +106,9 @@ func TestSession_PublishesWhatIsBeforeTheRowThatEndsIt(t *testing.T) {
 	s, b := pumping(t, false, 3)
 	c := &counting{s: s}
 	s.sink, s.candidates, s.policies, s.deadLetters = c, &candidates{}, deadletter.DefaultConfig(), nowhere{index: 2}
-	require.ErrorIs(t, s.handleBatch(t.Context(), b), errNoRoom)
+	err := s.handleBatch(t.Context(), b)
+	require.ErrorIs(t, err, errNoRoom)
+	require.ErrorContains(t, err, "index 2", "it names the row")
 	c.acks.Wait()
 	require.Len(t, c.calls, 1)
 	require.Equal(t, []uint32{0, 1}, c.calls[0].rows)

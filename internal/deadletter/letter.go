@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -26,8 +25,8 @@ type writer struct {
 }
 
 // errNowhere: a logical message is too large. No claim can refer to it.
-var errNowhere = errors.New("it is too large for the dead-letter topic, and a logical message " +
-	"is in no table to which a dead letter could refer")
+var errNowhere = fmt.Errorf("%w for the dead-letter topic, and a logical message is in no table "+
+	"to which a dead letter could refer", sink.ErrTooLarge)
 
 // row is a row or logical message that becomes a dead letter.
 type row struct {
