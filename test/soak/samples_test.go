@@ -102,9 +102,10 @@ func (s *samples) report() (growing []string) {
 			fmt.Fprintf(&b, "%-26s only %d samples\n", name, len(all))
 			continue
 		}
-		fmt.Fprintf(&b, "%-26s %12.2f %12.2f %12.3f %8.2f\n", name, slope.first, slope.last,
-			slope.perHour, slope.t)
-		if slope.grows() {
+		fmt.Fprintf(&b, "%-26s %12.2f %12.2f %12.3f %8.2f\n", name, slope.medians[0],
+			slope.medians[blocks-1], slope.perHour, slope.t)
+		if slope.grows() { // a leak goes on, a pool fills
+			fmt.Fprintf(&b, "%.1f\n", slope.medians)
 			growing = append(growing, name)
 		}
 	}

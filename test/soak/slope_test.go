@@ -24,9 +24,9 @@ type point struct {
 
 // slope is how a quantity has developed, by least squares over medians of blocks of equal length.
 type slope struct {
-	first, last float64 // medians of the first and the last block
-	perHour     float64
-	t           float64 // the slope, by its standard error
+	medians []float64 // of the blocks
+	perHour float64
+	t       float64 // the slope, by its standard error
 }
 
 // grows reports whether the quantity has grown by more than chance explains.
@@ -45,7 +45,7 @@ func newSlope(points []point) (s slope, ok bool) {
 		hours[i] = block[len(block)/2].at.Sub(points[0].at).Hours()
 		medians[i] = median(block)
 	}
-	s.first, s.last = medians[0], medians[blocks-1]
+	s.medians = medians
 	meanHour, meanValue := mean(hours), mean(medians)
 	var squares, products float64
 	for i := range blocks {
