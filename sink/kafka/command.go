@@ -1,8 +1,6 @@
 package kafka
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Commands that messages advise.
 
@@ -66,21 +64,20 @@ func FindLeaderlessCommand(cfg Config) string {
 // AllowCommand gives our login a right: options of kafka-acls.sh, the topic among them. Only the
 // brokers have the name of a login by certificate, token or Kerberos.
 func AllowCommand(cfg Config, right string) string {
-	login, remark := cfg.SASL.Username, ""
-	if login == "" {
-		of := ""
-		switch {
-		case cfg.SASL.Mechanism == "GSSAPI":
-			of = "the principal of sink.kafka.sasl.kerberos"
-		case cfg.SASL.Mechanism != "":
-			of = "the subject of the token"
-		case cfg.TLS.CertFile != "":
-			of = "the subject of sink.kafka.tls.cert_file"
-		}
+	login, of, remark := cfg.SASL.Username, "", ""
+	switch {
+	case login != "":
+	case cfg.SASL.Mechanism == "GSSAPI":
+		of = "the principal of sink.kafka.sasl.kerberos"
+	case cfg.SASL.Mechanism != "":
+		of = "the subject of the token"
+	case cfg.TLS.CertFile != "":
+		of = "the subject of sink.kafka.tls.cert_file"
+	default:
 		login = "ANONYMOUS"
-		if of != "" {
-			login, remark = "NAME", "   # NAME: "+of+", as the brokers map it"
-		}
+	}
+	if of != "" {
+		login, remark = "NAME", "   # NAME: "+of+", as the brokers map it"
 	}
 	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s %s%s",
 		cfg.bootstrap(), login, right, remark)
