@@ -15,6 +15,7 @@ import (
 var (
 	duration = flag.Duration("duration", time.Minute, "how long faults strike")
 	seed     = flag.Uint64("seed", 0, "what random choices are made from; 0 takes another one each time")
+	profiles = flag.String("profiles", "", "a directory for heap profiles of the witness, one every 10 minutes; empty: none")
 )
 
 const (
@@ -22,6 +23,8 @@ const (
 	fromClusters = 10 * time.Minute
 	// fromGrowth is the duration from which growth is judged: a process that has just started grows.
 	fromGrowth = 30 * time.Minute
+	// betweenProfiles is the time between two heap profiles.
+	betweenProfiles = 10 * time.Minute
 	// days is how often the load goes through its daily curve.
 	days = 12
 )

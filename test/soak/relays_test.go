@@ -33,6 +33,8 @@ type relay struct {
 	http      *http.Client
 }
 
+const adminToken = "a token of the test"
+
 // newRelay makes slot and topic. The slot is not left to the relay: what is committed before it is
 // never sent.
 func (s *servers) newRelay(name string) *relay {
@@ -64,7 +66,7 @@ func (s *servers) newRelay(name string) *relay {
 		"slot.check_interval":            quote("1s"),
 		"http.listen":                    quote("127.0.0.1:0"),
 		"admin.listen":                   quote("127.0.0.1:0"),
-		"admin.token":                    quote("a token of the test"),
+		"admin.token":                    quote(adminToken),
 		"log.format":                     quote("json"),
 	}
 	if s.cluster != nil {

@@ -2,6 +2,8 @@ package soak
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,8 +17,9 @@ import (
 
 // samples are what a relay uses, whenever it has caught up.
 type samples struct {
-	relay  *relay
-	values map[string][]point // by quantity
+	relay    *relay
+	values   map[string][]point // by quantity
+	profiled time.Time          // when the last heap profile was written
 }
 
 // quantities are those of samples, with a unit where it is not a number of things.
@@ -43,6 +46,28 @@ func (s *samples) take() {
 		s.values[quantities[i]] = append(s.values[quantities[i]], point{now, value})
 	}
 	require.Positive(r.t, figures.Value("go_goroutines"), "no metrics of %s", r.name)
+	if *profiles != "" && now.Sub(s.profiled) >= betweenProfiles {
+		s.profiled = now
+		s.profile(filepath.Join(*profiles, now.UTC().Format("150405")+".heap"))
+	}
+}
+
+// profile writes what is in use of the heap, as of a collection.
+// go tool pprof -sample_index=inuse_space -diff_base of two of them shows what has grown.
+func (s *samples) profile(file string) {
+	r := s.relay
+	address, _ := r.process().AwaitLog(r.t, "admin listener started")["listen"].(string)
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet,
+		"http://"+address+"/debug/pprof/heap?gc=1", http.NoBody)
+	require.NoError(r.t, err)
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	resp, err := r.http.Do(req)
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	profile, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	require.Equal(r.t, http.StatusOK, resp.StatusCode, "%s", profile)
+	require.NoError(r.t, os.WriteFile(file, profile, 0o600))
 }
 
 // connections counts those of the process, as the kernel has them. Without /proc there are none.
