@@ -206,20 +206,7 @@ func beginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}
-	return endOfRecord(lsn, block, segment), nil
-}
-
-// endOfRecord returns the end of the last record before an insert position, which at the start of
-// a page is after the page header: no record ends there, and an idle server never reaches it.
-func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
-	const shortHeader, longHeader = 24, 40
-	switch at := uint64(insert); {
-	case at%segment == longHeader:
-		return insert - longHeader
-	case at%block == shortHeader:
-		return insert - shortHeader
-	}
-	return insert
+	return postgres.EndOfRecord(lsn, segment, block), nil
 }
 
 func begin(ctx context.Context, conn *pgx.Conn, then string) error {

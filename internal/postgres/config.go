@@ -10,7 +10,8 @@
 //	errors.go       errors of the server and of the connection string
 //	connecterror.go errors of connecting, without the password
 //	advice.go       what to change when a connection fails
-//	sql.go          queries, quoting, codes of errors, versions, LSNs
+//	sql.go          queries, quoting, codes of errors, versions
+//	lsn.go          positions in the WAL: their text form, the end of a record
 //	statements.go   tests observe the SQL
 package postgres
 

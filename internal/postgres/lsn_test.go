@@ -25,6 +25,22 @@ func TestParseLSN_TakesWhatPostgreSQLPrintsAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestEndOfRecord_IsWhatCanBeConfirmed(t *testing.T) {
+	const segment, page = 16 << 20, 8192
+	for insert, end := range map[pglogrepl.LSN]pglogrepl.LSN{
+		5*segment + 40:          5 * segment,
+		segment + page + 24:     segment + page,
+		segment + page + 40:     segment + page + 40,
+		segment + page + 104:    segment + page + 104,
+		segment + 24:            segment + 24,
+		segment + 100:           segment + 100,
+		segment + 2*page:        segment + 2*page,
+		5*segment + 3*page + 24: 5*segment + 3*page,
+	} {
+		require.Equal(t, end, EndOfRecord(insert, segment, page), insert)
+	}
+}
+
 func FuzzParseLSN(f *testing.F) {
 	for _, seed := range []string{"16/B374D848", "0/0", "FFFFFFFF/FFFFFFFF", "16/B374D848x", "-1/0"} {
 		f.Add(seed)

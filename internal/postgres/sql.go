@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -64,35 +62,6 @@ func QuoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // QuoteText is a string in SQL.
 func QuoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-
-// ParseLSN reads PostgreSQL's text form of an LSN, as 16/B374D848, and nothing else.
-// pglogrepl.ParseLSN also accepts 16/B374D848x and 16/B374D8480, and a slot that is advanced to a
-// mistyped position loses what is between.
-func ParseLSN(text string) (pglogrepl.LSN, error) {
-	high, low, found := strings.Cut(text, "/")
-	h, err := strconv.ParseUint(high, 16, 32)
-	l, err2 := strconv.ParseUint(low, 16, 32)
-	if !found || err != nil || err2 != nil || len(high) > 8 || len(low) > 8 {
-		return 0, fmt.Errorf("%.40q is not an LSN as 16/B374D848", text)
-	}
-	return pglogrepl.LSN(h<<32 | l), nil
-}
-
-// TextLSN is an LSN that JSON has in PostgreSQL's text form; zero for null and an empty text.
-type TextLSN pglogrepl.LSN
-
-// MarshalText implements encoding.TextMarshaler.
-func (l TextLSN) MarshalText() ([]byte, error) { return []byte(pglogrepl.LSN(l).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (l *TextLSN) UnmarshalText(text []byte) (err error) {
-	var lsn pglogrepl.LSN
-	if len(text) > 0 {
-		lsn, err = ParseLSN(string(text))
-	}
-	*l = TextLSN(lsn)
-	return err
-}
 
 // Poll calls check until it returns true or an error, for at most limit; zero: without limit. It
 // returns the last result of check, or the cause for which ctx has ended.

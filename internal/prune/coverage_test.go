@@ -329,16 +329,6 @@ func TestStream_IsRecognised(t *testing.T) {
 	require.False(t, at(1500, 2000, walsender{}, time.Time{}).is(identity{Position: 1000}, 15))
 }
 
-func TestEndOfRecord_IsWhatCanBeConfirmed(t *testing.T) {
-	const segment, page = 16 << 20, 8192
-	for insert, end := range map[pglogrepl.LSN]pglogrepl.LSN{
-		segment + 40: segment, segment + page + 24: segment + page, segment + page + 40: segment + page + 40,
-		segment + 24: segment + 24, segment + 100: segment + 100, segment + 2*page: segment + 2*page,
-	} {
-		require.Equal(t, end, endOfRecord(insert, segment, page), insert)
-	}
-}
-
 // TestCoverage_SQLAgreesWithTheRanges has PostgreSQL judge rows of any xmin, and compares with what the ranges mean.
 func TestCoverage_SQLAgreesWithTheRanges(t *testing.T) {
 	p := newPlace(t, "18")

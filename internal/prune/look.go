@@ -344,27 +344,8 @@ func (l *look) read(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("look at transactions and WAL: %w", postgres.Error(err))
 	}
 	lsn, err := postgres.ParseLSN(end)
-	l.end = endOfRecord(lsn, segment, page)
+	l.end = postgres.EndOfRecord(lsn, segment, page)
 	return err
-}
-
-// The bytes of the header of a page of WAL, and of the first page of a segment.
-const (
-	pageHeader    = 24
-	segmentHeader = 40
-)
-
-// endOfRecord is the end of the last record before an insert position. At the beginning of a page
-// the insert position is behind the page's header, which no record has reached: an idle server
-// would never be confirmed up to there.
-func endOfRecord(insert pglogrepl.LSN, segment, page uint64) pglogrepl.LSN {
-	switch at := uint64(insert); {
-	case at%segment == segmentHeader:
-		return pglogrepl.LSN(at - segmentHeader)
-	case at%segment > page && at%page == pageHeader:
-		return pglogrepl.LSN(at - pageHeader)
-	}
-	return insert
 }
 
 // relation decides whether the coverage of a relation lasts.

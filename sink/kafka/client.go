@@ -71,6 +71,10 @@ type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (c *Config) newClient(log zerolog.Logger, dial dialFunc,
 	options ...kgo.Opt) (*kgo.Client, error) {
+	compressor, err := c.Compressor()
+	if err != nil {
+		return nil, err
+	}
 	all := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...),
 		kgo.ClientID(c.ClientID),
@@ -86,7 +90,8 @@ func (c *Config) newClient(log zerolog.Logger, dial dialFunc,
 		kgo.RetryTimeoutFn(c.RetryTimeout),
 		kgo.RequiredAcks(kgo.AllISRAcks()), // a position is confirmed on the strength of this
 		kgo.ProduceRequestTimeout(max(c.ProduceTimeout, leastTimeout)),
-		kgo.ProducerBatchCompression(c.Codec()),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), // without a compressor
+		kgo.WithCompressor(compressor),
 		kgo.BrokerMaxWriteBytes(c.LargestRequest()),
 		kgo.BrokerMaxReadBytes(c.LargestAnswer()),
 		kgo.FetchMaxBytes(c.LargestAnswer()), // may not be more

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/postrider/postrider/internal/credentials"
 	"github.com/postrider/postrider/internal/secret"
 )
@@ -102,14 +100,6 @@ func DefaultConfig() Config {
 		SASL: SASLConfig{Provider: ProviderOIDC, tokens: new(tokens),
 			Kerberos: KerberosConfig{ServiceName: defaultServiceName}},
 	}
-}
-
-var codecs = map[string]kgo.CompressionCodec{
-	"none":   kgo.NoCompression(),
-	"gzip":   kgo.GzipCompression(),
-	"snappy": kgo.SnappyCompression(),
-	"lz4":    kgo.Lz4Compression(),
-	"zstd":   kgo.ZstdCompression(),
 }
 
 // kafkaVersion is what Version may be, beside empty.
@@ -233,9 +223,6 @@ func (c *Config) LargestRequest() int32 { return c.atLeast(requestLimit) }
 func (c *Config) atLeast(limit int32) int32 {
 	return max(limit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated
 }
-
-// Codec is how batches are compressed.
-func (c *Config) Codec() kgo.CompressionCodec { return codecs[c.Compression] }
 
 // LargestBatch bounds a batch before compression. The sink itself keeps batches of several records
 // below max_message_bytes.

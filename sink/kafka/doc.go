@@ -5,6 +5,7 @@
 //	config.go       Config: what a user can set, defaults, validation, sizes that follow from it
 //	client.go       Client: one set of connections, each option with its reason
 //	dialer.go       connections, all closed at once when it must end
+//	compression.go  codecs, lz4 in small blocks
 //	answers.go      the lengths of what a broker sends are checked before memory is taken
 //	tls.go          TLS, its files read again for each connection
 //	sasl.go         logins: which belongs to which mechanism; PLAIN and SCRAM

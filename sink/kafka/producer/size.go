@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
 )
@@ -47,7 +45,7 @@ func (s *Sink) checkSize(r *record) error {
 func (s *Sink) compressedSize(r *record) (int, error) {
 	if s.compressor == nil {
 		var err error
-		if s.compressor, err = kgo.DefaultCompressor(s.cfg.Codec()); err != nil {
+		if s.compressor, err = s.cfg.Compressor(); err != nil {
 			return 0, err
 		}
 	}
