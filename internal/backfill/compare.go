@@ -75,7 +75,38 @@ func (r *Recovery) compare(ctx context.Context) error {
 	for sum := range parked {
 		r.report.parked += r.candidates.unmarkedOf(sum)
 	}
-	return nil
+	return r.countOvertaken(ctx)
+}
+
+// countOvertaken counts the rows that a topic without its older records does not have, though it
+// has a later row of the same key. The slot delivers the rows of a key in order, so compaction, or
+// retention, may have removed them.
+func (r *Recovery) countOvertaken(ctx context.Context) error {
+	lossy := map[string]*TopicReport{}
+	for i := range r.report.Topics {
+		if t := &r.report.Topics[i]; !t.Whole {
+			lossy[t.Topic] = t
+		}
+	}
+	if len(lossy) == 0 || r.candidates.unmarked() == 0 || r.sel.Partial || len(r.sel.IDs) > 0 {
+		return nil
+	}
+	missing := map[digest]int64{} // rows by topic and key
+	return r.rows(ctx, func(_ int, row routed) error {
+		if row.refusal != nil || row.message == nil || lossy[row.message.Topic] == nil ||
+			row.message.Key == nil {
+			return nil
+		}
+		key := fingerprint(&sink.Message{Topic: row.message.Topic, Key: row.message.Key})
+		switch {
+		case r.candidates.unmarkedOf(fingerprint(row.message)) == 0:
+			lossy[row.message.Topic].overtaken += missing[key]
+			delete(missing, key)
+		case !r.dead(row):
+			missing[key]++
+		}
+		return nil
+	})
 }
 
 // find marks the candidates that are in a topic.

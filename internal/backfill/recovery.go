@@ -279,14 +279,32 @@ func (r *Recovery) refuse() error {
 	bounded := r.sel.FromXmin != 0 || !r.sel.Since.IsZero() || len(r.sel.IDs) > 0 || r.sel.Partial
 	for _, t := range r.report.Topics {
 		if !t.Whole && !bounded && r.candidates.unmarked() > 0 {
-			return &slot.Error{
-				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and no "+
-					"lost slot shows which rows it had delivered: %w", t.Topic, ErrIncomplete),
-				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time " +
-					"when the relay published last\n" +
-					"or, if every row that is not in the topics is wanted: --partial-topics",
-			}
+			return incomplete("topic %q has lost its older records by retention or "+
+				"compaction, and no lost slot shows which rows it had delivered", t.Topic)
+		}
+		if t.overtaken > 0 {
+			return incomplete("%s not in topic %q, though newer ones of the same keys are: the topic has "+
+				"lost older records by retention or compaction", rowsAre(t.overtaken), t.Topic)
 		}
 	}
 	return nil
+}
+
+// incomplete returns ErrIncomplete, with the ways to go on. A row has the time of its insert, and
+// is committed later.
+func incomplete(format string, args ...any) error {
+	return &slot.Error{
+		Err: fmt.Errorf(format+": %w", append(args, ErrIncomplete)...),
+		Fix: "postrider recover --since TIME   # rows that were inserted before count as delivered, " +
+			"committed or not: take a time before the oldest transaction began that was open when the " +
+			"relay published last, an hour earlier for example\n" +
+			"or, if every row that is not in the topics is wanted, behind what is there: --partial-topics",
+	}
+}
+
+func rowsAre(n int64) string {
+	if n == 1 {
+		return "1 row is"
+	}
+	return fmt.Sprintf("%d rows are", n)
 }

@@ -148,6 +148,54 @@ func TestRecovery_RefusesToGuessWhatTopicsHaveLost(t *testing.T) {
 	}
 }
 
+// The slot delivers the rows of a key in their order: one that is missing before a newer one was delivered, and compacted away.
+func TestRecovery_RefusesToPublishBehindNewerRowsOfAKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		sel       Selection
+		delivered []int // of rows 1 to 6, whose keys are 1, 2, 0, 1, 2, 0
+		refused   bool
+	}{
+		"by the transaction":           {Selection{FromXmin: 3}, []int{4, 5}, true},
+		"by the time":                  {Selection{Since: time.Now().Add(-time.Hour)}, []int{4}, true},
+		"they are wanted all the same": {Selection{FromXmin: 3, Partial: true}, []int{4}, false},
+		"ids tell":                     {Selection{IDs: []string{"1", "4"}}, []int{4}, false},
+		"the newer ones are missing":   {Selection{FromXmin: 3}, []int{1, 2}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRecoveryPlace(t)
+			x.insert(1, 6)
+			x.deliver(c.delivered...)
+			x.topics.lost = true
+			report := x.planned(c.sel)
+			_, err := x.publish(c.sel)
+			if !c.refused {
+				require.NoError(t, err)
+				require.NoError(t, report.Refusal)
+				return
+			}
+			require.ErrorIs(t, err, ErrIncomplete)
+			require.ErrorIs(t, report.Refusal, ErrIncomplete)
+			require.Contains(t, err.Error(), "newer ones of the same keys are")
+			require.Equal(t, c.delivered, x.payloads())
+			_, there := x.get(NewSlotName(x.slot))
+			require.False(t, there)
+			x.topics.lost = false
+			require.NoError(t, x.planned(c.sel).Refusal, "what such a topic does not have was not delivered")
+		})
+	}
+}
+
+func TestRecovery_SinceLeavesOutNoRowWithoutATime(t *testing.T) {
+	x := newRecoveryPlace(t)
+	x.exec(`ALTER TABLE outbox ALTER at DROP NOT NULL`)
+	x.insert(1, 3)
+	x.exec(`UPDATE outbox SET at = CASE id WHEN 1 THEN now() - interval '1 day' WHEN 2 THEN NULL ELSE now() END`)
+	since := time.Now().Add(-time.Hour)
+	require.EqualValues(t, 1, x.planned(Selection{Since: since, Until: time.Now().Add(time.Hour)}).Undelivered())
+	x.published(Selection{Since: since})
+	require.ElementsMatch(t, []int{2, 3}, x.payloads())
+}
+
 func TestRecovery_ReadsTopicsFromBeforeTheFirstRow(t *testing.T) {
 	x := newRecoveryPlace(t)
 	x.insert(1, 1)

@@ -57,6 +57,9 @@ type TopicReport struct {
 	// no record was deleted by retention or compaction
 	Whole       bool  `json:"whole"`
 	Undelivered int64 `json:"undelivered"` // to be published to it, or published
+
+	// of a topic that is not whole: rows that are not in it, while a later one of the key is
+	overtaken int64
 }
 
 // addUndelivered counts a row that was not delivered.

@@ -177,7 +177,7 @@ type Selection struct {
 	// FromXmin excludes rows written by older transactions. Those older than the catalog_xmin of a
 	// lost slot were delivered.
 	FromXmin   uint32
-	Since      time.Time // of TimeColumn, inclusive
+	Since      time.Time // of TimeColumn, inclusive; without Until also rows without a time
 	Until      time.Time // of TimeColumn, exclusive
 	TimeColumn string    // for Since and Until; empty: found
 	IDs        []string  // in text form
@@ -201,7 +201,11 @@ func (c *TableReader) selectRows(s Selection) *TableReader {
 	}
 	column := postgres.QuoteName(s.TimeColumn)
 	if !s.Since.IsZero() {
-		conditions = append(conditions, column+" >= "+quoteTime(s.Since))
+		since := column + " >= " + quoteTime(s.Since)
+		if s.Until.IsZero() {
+			since = "(" + since + " OR " + column + " IS NULL)"
+		}
+		conditions = append(conditions, since)
 	}
 	if !s.Until.IsZero() {
 		conditions = append(conditions, column+" < "+quoteTime(s.Until))

@@ -50,8 +50,8 @@ The login needs SELECT on the tables, and to read the topics.`,
 	a.yesFlag(cmd)
 	f.BoolVar(&c.gap, "gap", false, "all rows of the gap: the default")
 	timeFlag(cmd, &c.selection.Since, "since",
-		"rows from a `TIME` on: 2026-01-31T12:00:00Z, or a duration before now (36h); older "+
-			"ones count as delivered")
+		"rows that were inserted from a `TIME` on: 2026-01-31T12:00:00Z, or a duration before now "+
+			"(36h); older ones count as delivered, even if they were committed later")
 	timeFlag(cmd, &c.selection.Until, "until", "rows from before a `TIME`")
 	f.StringVar(&c.selection.TimeColumn, "time-column", "",
 		"`COLUMN` with the time of the insert, for --since and --until; found if not given")

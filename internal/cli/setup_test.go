@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -315,7 +316,11 @@ func TestSlot_ListsShowsAndAsksBeforeItDestroys(t *testing.T) {
 	require.Contains(t, r.stderr, "nothing was changed")
 	_, err = slot.Get(t.Context(), i.conn, name)
 	require.NoError(t, err)
-	i.ok("slot", "drop", name, "--yes")
+	after, err = slot.Get(t.Context(), i.conn, name)
+	require.NoError(t, err)
+	require.NotZero(t, after.CatalogXmin)
+	require.Contains(t, i.ok("slot", "drop", name, "--yes").stdout,
+		"--from-xmin "+strconv.FormatUint(uint64(after.CatalogXmin), 10), "nothing keeps it")
 	require.Equal(t, exit.Config, i.run("slot", "drop", name, "--yes").code)
 	require.Equal(t, exit.Usage, i.run("slot", "show", "Not-a-name").code)
 }

@@ -161,7 +161,12 @@ func newSlotDrop(a *app) *cobra.Command {
 			if err := slot.Drop(s.ctx, s.conn, found.Name); err != nil {
 				return err
 			}
-			return s.printf("slot %s dropped\n", found.Name)
+			if found.Plugin != slot.Plugin || found.CatalogXmin == 0 {
+				return s.printf("slot %s dropped\n", found.Name)
+			}
+			return s.printf("slot %s dropped\nnext: %s\n", found.Name, s.typed(fmt.Sprintf(
+				"postrider recover --from-xmin %d   # if a relay read it: the rows that it had not "+
+					"delivered", found.CatalogXmin)))
 		}),
 	}
 	a.yesFlag(cmd)
