@@ -71,7 +71,7 @@ var waits = map[string]string{
 	"relay.session.drain":                               "one turn for each acknowledgement, or 250 ms",
 	"relay.session.follow":                              "one turn for each hold of a key, which is asked for once",
 	"relay.session.pump":                                "one turn for each batch, or a ticker of 1 s",
-	"relay.session.settle":                              "one turn for each acknowledgement, or 250 ms",
+	"relay.session.awaitUnacknowledged":                 "one turn for each acknowledgement, or 250 ms",
 	"relay.session.waitForRoom":                         "250 ms",
 	"replication.Stream.Run":                            "one turn for each read that brought something, or until the next status is due",
 	"replication.Stream.awaitEnd":                       "one turn for each read that brought something, for 5 s",

@@ -87,6 +87,11 @@ func (s *session) oversize(e *replication.Event) error {
 // handlePoison applies the policy to a row. p has Event and Err, and Message if it was routed.
 func (s *session) handlePoison(ctx context.Context, p deadletter.Poison) error {
 	s.metrics.EventsRefused.Inc()
+	if s.parks(p.Err) {
+		if err := s.settle(ctx); err != nil {
+			return err
+		}
+	}
 	letter, err := s.dispose(p)
 	switch {
 	case err == nil && letter == nil:
@@ -98,6 +103,15 @@ func (s *session) handlePoison(ctx context.Context, p deadletter.Poison) error {
 			p.Event.Index, p.Event.LSN, err)
 	}
 	return err
+}
+
+// parks reports whether the dead letter of a row parks its key, and can be read before earlier
+// rows of the key are written. They must be acknowledged first: else a redrive overtakes them.
+// With exactly_once they are in the same transaction.
+func (s *session) parks(err error) bool {
+	cause, known := CauseOf(err)
+	return known && s.deadLetters != nil && s.transactional == nil &&
+		s.policies.Policy(cause) == deadletter.DeadLetterKey
 }
 
 // dispose returns the dead letter of a row, nil if it is skipped, or the error to halt with.
@@ -171,7 +185,8 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 
 // refusedBySink returns the messages to publish instead of ms, whose first one Publish has refused
 // with err. An error of its own ends the session.
-func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
+func (s *session) refusedBySink(ctx context.Context, ms []*sink.Message,
+	err error) ([]*sink.Message, error) {
 	failed, ok := errors.AsType[*sink.MessageError](err)
 	if ok && !failed.Untaken && refusesBatch(err) {
 		// Done records the refusal. The session ends in the same way whichever comes first.
@@ -187,7 +202,17 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	if cause == deadletter.Refused && !s.candidates.find(m).confirmed {
 		return nil, s.candidates.note(m, err, 1)
 	}
+	if s.parks(err) {
+		if err := s.awaitUnacknowledged(ctx, len(ms)); err != nil {
+			return nil, err
+		}
+	}
 	letter, halt := s.dispose(deadletter.Poison{Message: m, Err: err})
+	if halt != nil && s.boundary.held > 0 {
+		// Transactions before it were handed over without their boundary, as was a part of its own.
+		// The next session disposes of it before that, in probe.
+		return nil, s.candidates.note(m, err, s.candidates.retries)
+	}
 	if halt != nil {
 		return nil, halt
 	}

@@ -50,16 +50,18 @@ func (s *session) commitHeld(e *replication.Event) {
 func (s *session) publishBoundary(ctx context.Context) error {
 	complete, rest := s.out[:s.boundary.complete], s.out[s.boundary.complete:]
 	s.boundary.pending = false
-	err := s.handOver(ctx, complete)
-	if err == nil && s.deadLetters != nil { // a key may have been parked meanwhile
-		err = s.followUp(rest)
-	}
-	if err != nil {
+	if err := s.handOver(ctx, complete); err != nil {
 		s.abandoned += len(rest)
 		return err
 	}
 	s.transactional.Boundary(s.boundary.position)
 	s.boundary.held = 0
+	if s.deadLetters != nil { // a key may have been parked meanwhile
+		if err := s.followUp(rest); err != nil {
+			s.abandoned += len(rest)
+			return err
+		}
+	}
 	return s.handOver(ctx, rest)
 }
 

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,8 +29,9 @@ type ledger struct {
 	stored  sink.Position
 	begun   []sink.Source
 	visible []string
-	hold    bool // boundaries are taken and not committed
-	held    int  // of them
+	hold    bool        // boundaries are taken and not committed
+	held    int         // of them
+	ending  func(error) // of the session that has one held
 }
 
 type ledgerSink struct {
@@ -51,11 +53,21 @@ func (l *ledger) open(x *setup) func(context.Context, sink.Done, sink.Committed)
 
 func (s *ledgerSink) Publish(ctx context.Context, ms []*sink.Message) error {
 	s.mu.Lock()
+	before := len(s.open)
 	for _, m := range ms {
 		s.open = append(s.open, string(m.Value))
 	}
 	s.mu.Unlock()
-	return s.Sink.Publish(ctx, ms)
+	err := s.Sink.Publish(ctx, ms)
+	if refused, ok := errors.AsType[*sink.MessageError](err); ok && refused.Untaken {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		taken := slices.IndexFunc(ms, func(m *sink.Message) bool { // the others of Origin may be released meanwhile
+			return m.Origin.Transaction == refused.Origin.Transaction && m.Origin.Index == refused.Origin.Index
+		})
+		s.open = s.open[:before+taken]
+	}
+	return err
 }
 
 func (s *ledgerSink) Begin(_ context.Context, source sink.Source) (sink.Position, error) {
@@ -70,6 +82,7 @@ func (s *ledgerSink) Boundary(p sink.Position) {
 	defer s.ledger.mu.Unlock()
 	if s.ledger.hold {
 		s.ledger.held++
+		s.ledger.ending = func(err error) { s.committed(0, err) }
 		return
 	}
 	s.mu.Lock()
@@ -135,6 +148,51 @@ func TestExactlyOnce_ConfirmsNothingBeforeItIsVisible(t *testing.T) {
 	require.ErrorIs(t, r.end(), relay.ErrDrainTimeout)
 	require.Empty(t, l.seen())
 	require.Equal(t, before, x.confirmed(), "written is not visible")
+}
+
+// An operator may move the slot past the row at which the relay halts: what is before it must be committed, not only written.
+func TestExactlyOnce_HaltsBehindTheCommitOfWhatIsBefore(t *testing.T) {
+	x := newSetup(t)
+	x.parts.DeadLetters.Policies = deadletter.DefaultConfig()
+	l := &ledger{hold: true}
+	x.exactlyOnce(l)
+	x.insert(1, 3)
+	x.exec(`INSERT INTO outbox VALUES (4, NULL, 'a', 'it has no topic')`)
+	before := x.commits()[0].LSN
+	r := x.run()
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.held == 1
+	}, patience, 1e6)
+	l.mu.Lock()
+	l.hold = false
+	l.mu.Unlock()
+	l.ending(sink.ErrUnreachable) // the coordinator, while the relay waits
+	var halt *relay.HaltError
+	require.ErrorAs(t, r.end(), &halt)
+	require.Equal(t, []string{"event 1,event 2,event 3"}, l.seen())
+	x.requireConfirmed(before, l.stored)
+}
+
+// The sink refuses a message before it has got the boundary of the transactions before it, with which it gets them.
+func TestExactlyOnce_HaltsBehindTheTransactionsBeforeARefusedMessage(t *testing.T) {
+	x := newSetup(t)
+	x.parts.DeadLetters.Policies = deadletter.DefaultConfig()
+	l := &ledger{}
+	x.exactlyOnce(l)
+	x.broker.Refuse(about("event 5", sink.ErrTooLarge), nil)
+	x.insert(1, 2)
+	x.insert(3, 3)
+	x.insert(4, 6)
+	x.insert(7, 7)
+	before := x.commits()[1].LSN
+	r := x.run()
+	var halt *relay.HaltError
+	require.ErrorAs(t, r.end(), &halt)
+	require.ErrorIs(t, halt, sink.ErrTooLarge)
+	require.Equal(t, "event 1,event 2,event 3", strings.Join(l.seen(), ","), "whole transactions")
+	x.requireConfirmed(before, l.stored)
 }
 
 func TestExactlyOnce_LeavesOutWhatIsStored(t *testing.T) {

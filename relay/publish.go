@@ -87,7 +87,7 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 		}
 		left := notTaken(ms, err)
 		ms = ms[len(ms)-left:]
-		if ms, err = s.refusedBySink(ms, err); err != nil {
+		if ms, err = s.refusedBySink(ctx, ms, err); err != nil {
 			s.abandoned += left
 			return err
 		}
@@ -161,7 +161,12 @@ func (s *session) settle(ctx context.Context) error {
 	if err := s.publish(ctx); err != nil {
 		return err
 	}
-	for s.window.unacknowledged() > 0 {
+	return s.awaitUnacknowledged(ctx, 0)
+}
+
+// awaitUnacknowledged waits until at most n messages are not acknowledged.
+func (s *session) awaitUnacknowledged(ctx context.Context, n int) error {
+	for s.window.unacknowledged() > n {
 		if err := s.waitForRoom(ctx); err != nil {
 			return err
 		}

@@ -102,14 +102,17 @@ func (s *session) run(ctx, stop context.Context) error {
 	return context.Cause(ctx)
 }
 
-// failAt returns err, with which the stream or a row has failed, once everything before it is
-// published; and acknowledged too, if the relay halts: then an operator may move the slot past
-// what has failed, and what came before must not be lost. An error of that comes first.
+// failAt publishes what comes before the row or the end of the stream that has failed with err,
+// and returns err, or with what that failed. If the relay halts, an operator may then move the
+// slot past what has failed, and what came before must not be lost: it waits until all of that is
+// acknowledged, and committed with exactly_once.
 func (s *session) failAt(ctx context.Context, err error) error {
-	if halts(err) {
-		return cmp.Or(s.settle(ctx), err)
+	if err = cmp.Or(s.publish(ctx), err); !halts(err) || s.drainTimeout(err) == 0 {
+		return err
 	}
-	return cmp.Or(s.publish(ctx), err)
+	s.abandoned += s.boundary.held // no boundary follows
+	s.boundary.held = 0
+	return cmp.Or(s.drain(ctx), err)
 }
 
 // halts reports whether the relay halts at an error of a session.
@@ -167,7 +170,10 @@ func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
 			return s.failAt(ctx, err)
 		}
 	}
-	return s.publish(ctx)
+	if err := s.publish(ctx); err != nil {
+		return s.failAt(ctx, err)
+	}
+	return nil
 }
 
 // begin opens a transaction in the window, unless one is open for skipped transactions.

@@ -3,13 +3,16 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -115,4 +118,74 @@ func TestSession_PublishesWhatIsBeforeTheRowThatEndsIt(t *testing.T) {
 	messages, _, _ := s.window.inFlight()
 	require.Equal(t, 1, messages)
 	require.Equal(t, 1, s.abandoned, "the drain does not wait for it")
+}
+
+// parking is a dead-letter handler that wants the letter of a row made when nothing before it is on its way.
+type parking struct {
+	deadletter.Handler
+	t     *testing.T
+	s     *session
+	rest  int // messages behind the row, which are not handed over
+	asked int
+}
+
+func (p *parking) Follow(*replication.Event, *sink.Message) (*sink.Message, error) { return nil, nil }
+
+func (p *parking) DeadLetter(deadletter.Poison) (*sink.Message, error) {
+	p.asked++
+	require.Equal(p.t, p.rest, p.s.window.unacknowledged())
+	return nil, deadletter.ErrKept
+}
+
+// answering acknowledges a second later, and refuses the row with an index.
+type answering struct {
+	slow
+	s       *session
+	refused uint32
+}
+
+func (a *answering) Publish(_ context.Context, ms []*sink.Message) error {
+	taken, err := ms, error(nil)
+	if i := slices.IndexFunc(ms, func(m *sink.Message) bool { return m.Origin.Index == a.refused }); i >= 0 {
+		taken, err = ms[:i], &sink.MessageError{Topic: ms[i].Topic, Origin: ms[i].Origin, Untaken: true, Err: sink.ErrTooLarge}
+	}
+	taken = slices.Clone(taken)
+	time.AfterFunc(time.Second, func() {
+		for _, m := range taken {
+			a.s.delivered(m, nil)
+		}
+	})
+	return err
+}
+
+// A redrive publishes the letter's row: it would overtake rows of its key that the broker has not acknowledged, and that a kill takes back.
+func TestSession_ParksAKeyWhenEarlierRowsAreAcknowledged(t *testing.T) {
+	parked := func(t *testing.T, rest int) (*session, *replication.Batch, *parking) {
+		s, b := pumping(t, false, 3)
+		s.policies = deadletter.DefaultConfig()
+		s.policies.TooLarge, s.policies.Malformed = deadletter.DeadLetterKey, deadletter.DeadLetterKey
+		s.limiter = nil
+		p := &parking{t: t, s: s, rest: rest}
+		s.deadLetters = p
+		return s, b, p
+	}
+	t.Run("not routable", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, b, p := parked(t, 0)
+			s.sink = &answering{s: s, refused: 9}
+			require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:3]}))
+			require.Equal(t, 2, s.window.unacknowledged())
+			require.NoError(t, s.handlePoison(t.Context(), deadletter.Poison{Event: &b.Events[3], Err: &router.RowError{Reason: router.ReasonInvalidMessage}}))
+			require.Equal(t, 1, p.asked)
+		})
+	})
+	t.Run("refused by the sink", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, b, p := parked(t, 2) // itself, and the row behind it
+			s.sink = &answering{s: s, refused: 1}
+			require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{Events: b.Events[:5]}))
+			require.Equal(t, 1, p.asked)
+			require.NoError(t, s.settle(t.Context()))
+		})
+	})
 }

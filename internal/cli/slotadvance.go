@@ -231,8 +231,8 @@ func (c *advance) stepOver(s *session, commit pglogrepl.LSN) error {
 		"it by hand", found.XID, found.CommitLSN)
 	if found.Earlier > 0 {
 		why += fmt.Sprintf("; nor are %d rows of %d transactions before it, unless the relay has "+
-			"published them: it has if it halted because of this transaction", found.Earlier,
-			found.EarlierTransactions)
+			"published them: it has if it halted because of this transaction; if it was trying again, "+
+			"let it run until they are confirmed", found.Earlier, found.EarlierTransactions)
 	}
 	if err := c.move(s, stands, found.Behind, why); err != nil || c.dryRun {
 		return err

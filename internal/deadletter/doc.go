@@ -20,9 +20,11 @@
 //
 // A dead letter is open until a resolution names it. It parks its key if the policy is
 // dead_letter_key, or if the key is parked already. A key of a topic is parked while one of these
-// dead letters is open. Each reader of the topic finds the same keys parked, in whatever order it
-// reads the partitions. A session reads the topic to its end when it begins, and polls it from
-// then on. It counts its own dead letters as open from the moment when it makes them.
+// dead letters is open. A session makes the one that parks a key when all earlier rows are
+// acknowledged: a redrive does not overtake them. Each reader of the topic finds the same keys
+// parked, in whatever order it reads the partitions. A session reads the topic to its end when it
+// begins, and polls it from then on. It counts its own dead letters as open as soon as it makes
+// them.
 //
 // # The race between a row and a redrive
 //
