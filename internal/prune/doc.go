@@ -10,6 +10,7 @@
 //	report.go   what a run did
 //	table.go    which tables must not be pruned, and which column orders a table's rows
 //	rows.go     deletes in chunks
+//	letters.go  which rows stay because of open dead letters
 //	partitions.go       what a Pruner does with partitioned tables
 //	partition.go        removes the partitions of one table, step by step
 //	partitionlist.go    the partitions as the catalog has them, and which must stay

@@ -91,18 +91,19 @@ func finish(ctx context.Context, runs map[string]*partitionRun) (err error) {
 
 // removePartitions removes the old ones of a table. coverages are those of r.table.relations.
 func (p *Pruner) removePartitions(ctx context.Context, t *table, r *partitionRun,
-	coverages []*Coverage, letters map[string][]string, report *TableReport) error {
-	r.ids, r.letters = t.ids, append([]string{}, letters[t.Name]...)
+	coverages []*Coverage, letters letters, report *TableReport) error {
+	names := []string{t.Name}
 	r.coverage = map[uint32]*Coverage{}
 	for i, relation := range r.table.relations(t.Column, t.ColumnType) {
 		r.coverage[relation.OID] = coverages[i]
-		r.letters = append(r.letters, letters[relation.Name]...)
+		names = append(names, relation.Name)
 		report.addGaps(coverages[i].gaps())
 		if began := coverages[i].Began(); report.CoveredSince.IsZero() ||
 			began.Before(report.CoveredSince) {
 			report.CoveredSince = began
 		}
 	}
+	r.ids, r.letters = t.ids, letters.of(names...)
 	if slices.Contains(r.letters, "") || len(r.letters) > 0 && len(r.ids) == 0 {
 		report.refuse(refuseUnnamedLetter(t.Name))
 		return nil

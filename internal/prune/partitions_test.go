@@ -83,6 +83,33 @@ func TestPruner_TreatsPartitions(t *testing.T) {
 	require.Len(t, r.once(t, r.pruner(t, nil), Save).Removed, 1, "redriven")
 }
 
+// The coverage of a partition is by its OID, and a dead letter has the name of then: of the table, or of the partition.
+func TestPruner_KeepsPartitionsWithOpenDeadLettersOfARenamedTable(t *testing.T) {
+	t.Parallel()
+	r := newPartitionRig(t, parts.AnyVersion, false)
+	pruner := func(letters map[string][]string) *Pruner {
+		pruner := r.pruner(t, letters)
+		pruner.parts.Tables[0].Table = "public.outbox2"
+		return pruner
+	}
+	const first, second = "5f0b0bd2-6a3e-4b49-8a0a-0a2b9f1f7c01", "5f0b0bd2-6a3e-4b49-8a0a-0a2b9f1f7c02"
+	letters := map[string][]string{"public.outbox": {first}, "public.outbox_2": {second}}
+	r.look(t)
+	r.exec(t, "INSERT INTO outbox VALUES ('"+first+"', '2026-01-01 12:00+00'), ('"+second+"', '2026-01-02 12:00+00')")
+	r.insert(t, "2026-01-03 12:00", 1)
+	r.exec(t, "ALTER TABLE outbox RENAME TO outbox2; ALTER TABLE outbox_2 RENAME TO outbox2_2")
+	var removed []string
+	parts.Await(t, "the rows to be proven", func() (bool, error) {
+		report := r.once(t, pruner(letters), Save)
+		removed = append(removed, report.Removed...)
+		return len(removed) > 0, nil
+	})
+	require.Equal(t, []string{`"public"."outbox_3"`}, removed)
+	require.Equal(t, []KeptPartition{{`"public"."outbox_1"`, "1 of its rows have an open dead letter"},
+		{`"public"."outbox2_2"`, "1 of its rows have an open dead letter"}}, r.once(t, pruner(letters), DryRun).Kept)
+	require.Len(t, r.once(t, pruner(nil), Save).Removed, 2, "redriven")
+}
+
 // TestPruner_ReportsTheGapsOfPartitionsAsLongAsTheyHaveRows: what stays is named once, with a way out.
 func TestPruner_ReportsTheGapsOfPartitionsAsLongAsTheyHaveRows(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ type Parts struct {
 	Config            Config
 	Slot, Publication string
 	Tables            []Source
-	// DeadLetters returns the ids of rows with open dead letters, by their relation, which may be a
-	// partition. nil: there are none.
+	// DeadLetters returns the ids of rows with open dead letters by the relation that the letter
+	// names: a table, a partition, or "message:<prefix>". nil: there are none.
 	DeadLetters func(ctx context.Context) (map[string][]string, error)
 	LockWait    time.Duration // for another pruner of the slot to end its run
 	Metrics     *metrics.Set
@@ -186,7 +186,7 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	if err != nil {
 		return errors.Join(err, finish(ctx, runs))
 	}
-	kept, err := p.deadLetters(ctx)
+	letters, err := p.readLetters(ctx, runs)
 	if err != nil {
 		return errors.Join(err, finish(ctx, runs))
 	}
@@ -198,7 +198,7 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 		if t.kind == "p" {
 			r := runs[t.Name]
 			n := len(r.table.relations(t.Column, t.ColumnType))
-			err := p.removePartitions(ctx, t, r, coverages[:n], kept, report.of(t.Name))
+			err := p.removePartitions(ctx, t, r, coverages[:n], letters, report.of(t.Name))
 			if err != nil {
 				return err
 			}
@@ -206,7 +206,7 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 			continue
 		}
 		r := &rows{conn: p.conn, cfg: p.parts.Config, slot: p.parts.Slot, table: t,
-			coverage: coverages[0], now: now, kept: append([]string{}, kept[t.Name]...)}
+			coverage: coverages[0], now: now, kept: letters.of(t.Name)}
 		coverages = coverages[1:]
 		if err := p.table(ctx, r, mode, report.of(t.Name)); err != nil {
 			return err
@@ -260,17 +260,6 @@ func (p *Pruner) describe(ctx context.Context, report *Report) (tables []*table,
 	return tables, nil
 }
 
-func (p *Pruner) deadLetters(ctx context.Context) (map[string][]string, error) {
-	if p.parts.DeadLetters == nil {
-		return nil, nil
-	}
-	kept, err := p.parts.DeadLetters(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read which rows have open dead letters: %w", err)
-	}
-	return kept, nil
-}
-
 // table prunes one table.
 func (p *Pruner) table(ctx context.Context, r *rows, mode Mode,
 	report *TableReport) (err error) {
@@ -295,7 +284,8 @@ func (p *Pruner) table(ctx context.Context, r *rows, mode Mode,
 }
 
 func refuseUnnamedLetter(table string) error {
-	return refuse(table, "has an open dead letter without the id of its row",
+	return refuse(table, "has an open dead letter without the id of its row, under this name or an "+
+		"earlier one",
 		"postrider deadletter list   # then redrive or discard it")
 }
 

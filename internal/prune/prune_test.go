@@ -146,6 +146,37 @@ func TestPruner_KeepsRowsWithOpenDeadLetters(t *testing.T) {
 	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
 }
 
+// The coverage is by the OID of the table, and a dead letter has its name of then.
+func TestPruner_KeepsRowsWithOpenDeadLettersOfARenamedTable(t *testing.T) {
+	for name, c := range map[string]struct{ rename, now string }{
+		"RENAME TO":  {`ALTER TABLE outbox RENAME TO outbox2`, "public.outbox2"},
+		"SET SCHEMA": {`CREATE SCHEMA apart; ALTER TABLE outbox SET SCHEMA apart`, "apart.outbox"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, "18")
+			p.consume()
+			p.once(p.pruner(onDelivery), Save)
+			p.insert("a")
+			p.insert("b")
+			id, err := postgres.One[string](t.Context(), p.Conn, `SELECT id::text FROM outbox WHERE payload = 'b'`)
+			require.NoError(t, err)
+			p.Exec(c.rename)
+			kept := map[string][]string{"public.outbox": {id}, "message:orders": {""}}
+			pruner := p.pruner(func(parts *Parts) {
+				onDelivery(parts)
+				parts.Tables[0].Table = c.now
+				parts.DeadLetters = func(context.Context) (map[string][]string, error) { return kept, nil }
+			})
+			require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+			require.EqualValues(t, 1, p.once(pruner, DryRun).Held)
+			kept["public.outbox"] = []string{""}
+			require.Contains(t, p.once(pruner, Save).Refused, "an open dead letter without the id of its row")
+			delete(kept, "public.outbox")
+			require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+		})
+	}
+}
+
 func TestPruner_RefusesTablesThatADeleteWouldNotLeaveAlone(t *testing.T) {
 	p := newPlace(t, "18")
 	p.consume()
