@@ -35,6 +35,8 @@ type partitionRun struct {
 	dryRun        bool // the result is what would be done
 	partman       partman
 	result        *PartitionReport
+	ran           bool // remove was called
+	refused       bool // the table: only what an earlier run has left is looked at
 
 	// For remove.
 	coverage  map[uint32]*Coverage // of each partition; none of one that was not looked at
@@ -66,6 +68,7 @@ func (r *partitionRun) removed(name string) { r.result.Removed = append(r.result
 // remove takes away what may go. It returns an error if the connection or the context has ended;
 // what is about one partition is in the result.
 func (r *partitionRun) remove(ctx context.Context) error {
+	r.ran = true
 	err := r.note(ctx, r.table.quoted(), "", r.dropDetached(ctx))
 	for i := 0; err == nil && i < len(r.table.Partitions); i++ {
 		p := &r.table.Partitions[i]
@@ -99,6 +102,9 @@ func (r *partitionRun) removePartition(ctx context.Context, p *partition) (why s
 		return r.finalize(ctx, p)
 	}
 	sealed := p.Seal != nil && p.Seal.ours()
+	if r.refused && !sealed {
+		return "", nil
+	}
 	why, old, err := r.removable(ctx, p)
 	switch {
 	case sealed && !r.dryRun && (err != nil || why != "" || !old):
@@ -250,18 +256,19 @@ func (r *partitionRun) finalize(ctx context.Context, p *partition) (why string, 
 	if p.Seal != nil {
 		m, ok = p.Seal.mark()
 	}
-	if !ok || m.Slot != r.slot || !m.Proven || r.table.refusesPartition(p) != "" {
-		return "its DETACH CONCURRENTLY is pending, and postrider did not begin it: rows that are " +
-			"inserted meanwhile may be lost; end it: ALTER TABLE " + r.table.quoted() +
-			" DETACH PARTITION " + p.quoted() + " FINALIZE;", nil
+	const pending, end = "its DETACH CONCURRENTLY is pending, and ", "; end it: "
+	switch reason := r.table.refusesPartition(p); {
+	case !ok || m.Slot != r.slot || !m.Proven:
+		return pending + "postrider did not begin it: rows that are inserted meanwhile may be lost" +
+			end + r.table.finalizeSQL(p) + ";", nil
+	case reason != "":
+		return pending + reason + end + r.table.finalizeSQL(p) + ";", nil
 	}
 	if r.dryRun {
 		r.removed(p.quoted())
 		return "", nil
 	}
-	err = r.outsideTransaction(ctx, "ALTER TABLE "+r.table.quoted()+" DETACH PARTITION "+
-		p.quoted()+" FINALIZE")
-	if err != nil {
+	if err := r.outsideTransaction(ctx, r.table.finalizeSQL(p)); err != nil {
 		return "", err
 	}
 	return "", r.dropAlone(ctx, p.OID, p.Schema, p.Name)

@@ -28,10 +28,14 @@ func TestPartition_RefusesWhatItMustNotRemove(t *testing.T) {
 		"a partition of partitions": {recreate + "CREATE TABLE outbox_1 PARTITION OF outbox" + bounds + " PARTITION BY HASH (id)", "it is itself partitioned"},
 		"a partition of another owner": {"ALTER TABLE outbox_1 OWNER TO postrider",
 			`it belongs to role "postrider" and the table to "postgres": ALTER TABLE "public"."outbox_1" OWNER TO "postgres";`},
-		"a view of the partition":     {"CREATE VIEW v AS SELECT id FROM outbox_1", "other objects depend on it: rule _RETURN on view public.v"},
-		"a function of its type":      {"CREATE FUNCTION f(outbox_1) RETURNS int LANGUAGE sql AS 'SELECT 1'", "other objects depend on it: function public.f(public.outbox_1)"},
-		"a constraint of the name":    {"ALTER TABLE outbox_1 ADD CONSTRAINT postrider_pruned CHECK (false) NOT VALID", "it has a constraint postrider_pruned that postrider did not make"},
-		"a pending detachment":        {"SET allow_system_table_mods = on; UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'outbox_1'::regclass", "its DETACH CONCURRENTLY is pending, and postrider did not begin it"},
+		"a view of the partition":  {"CREATE VIEW v AS SELECT id FROM outbox_1", "other objects depend on it: rule _RETURN on view public.v"},
+		"a function of its type":   {"CREATE FUNCTION f(outbox_1) RETURNS int LANGUAGE sql AS 'SELECT 1'", "other objects depend on it: function public.f(public.outbox_1)"},
+		"a constraint of the name": {"ALTER TABLE outbox_1 ADD CONSTRAINT postrider_pruned CHECK (false) NOT VALID", "it has a constraint postrider_pruned that postrider did not make"},
+		"a pending detachment":     {"SET allow_system_table_mods = on; UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'outbox_1'::regclass", "its DETACH CONCURRENTLY is pending, and postrider did not begin it"},
+		"a pending detachment of its own of a partition with a trigger": {`ALTER TABLE outbox_1 ADD CONSTRAINT postrider_pruned CHECK (false) NOT VALID; DO $$ BEGIN EXECUTE format('COMMENT ON CONSTRAINT postrider_pruned ON outbox_1 IS %L',
+			'{"slot":"' || (SELECT slot_name FROM pg_replication_slots WHERE database = current_database()) || '","schema":"public","table":"outbox","proven":true}'); END $$;
+			CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'; CREATE TRIGGER archive AFTER DELETE ON outbox_1 FOR EACH ROW EXECUTE FUNCTION f();
+			SET allow_system_table_mods = on; UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'outbox_1'::regclass`, "its DETACH CONCURRENTLY is pending, and it has a trigger for DELETE or TRUNCATE"},
 		"pg_partman with a retention": {partmanSQL + "INSERT INTO \"part man\".part_config VALUES ('public.outbox', '7 days')", "is pruned by pg_partman, which removes partitions after 7 days"},
 	} {
 		t.Run(name, func(t *testing.T) {

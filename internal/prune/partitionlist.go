@@ -168,10 +168,15 @@ func (p *partition) quoted() string { return pgx.Identifier{p.Schema, p.Name}.Sa
 func (t *partitionedTable) refuses() (problem, fix string) {
 	switch {
 	case !t.MayAct:
-		return fmt.Sprintf("belongs to role %s, and only its owner may detach partitions, whose "+
-				"rights role %s does not have", t.Owner, t.Role),
-			fmt.Sprintf("GRANT %s TO %s;\nor run 'postrider prune' as %s", postgres.QuoteName(t.Owner),
-				postgres.QuoteName(t.Role), t.Owner)
+		problem = fmt.Sprintf("belongs to role %s, and only its owner may detach partitions, whose "+
+			"rights role %s does not have", t.Owner, t.Role)
+		fix = fmt.Sprintf("GRANT %s TO %s;\nor run 'postrider prune' as %s", postgres.QuoteName(t.Owner),
+			postgres.QuoteName(t.Role), t.Owner)
+		if sealed, statements := t.left(); len(sealed) > 0 {
+			problem += "; a run that was ended has left inserts failing in partition " + names(sealed)
+			fix += "\nor, as " + t.Owner + ", to let rows in again:\n" + strings.Join(statements, "\n")
+		}
+		return problem, fix
 	case t.Strategy != "r":
 		return "is partitioned by list or hash: only ranges of a time or an id have an age",
 			"drop its partitions by hand"
@@ -214,8 +219,8 @@ func (t *partitionedTable) refusesPartition(p *partition) string {
 	case len(p.Dependents) > 0:
 		return "other objects depend on it: " + names(p.Dependents) + "; drop them"
 	case p.Seal != nil && !p.Seal.ours():
-		return "it has a constraint " + sealName + " that postrider did not make: ALTER TABLE " +
-			p.quoted() + " DROP CONSTRAINT " + sealName + ";"
+		return "it has a constraint " + sealName + " that postrider did not make: " +
+			p.unsealSQL() + ";"
 	}
 	return ""
 }

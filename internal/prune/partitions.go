@@ -14,9 +14,9 @@ import (
 // detachTimeout is that of partitionRun.
 const detachTimeout = 30 * time.Second
 
-// createAhead creates the partitions of the partitioned tables, and returns a run for each. It
-// does without the slot: inserts need partitions also while that is behind. Tables whose
-// partitions must be left alone are in the report.
+// createAhead creates the partitions of the partitioned tables, and returns a run for each, which
+// is for finish after an error too. It does without the slot: inserts need partitions also while
+// that is behind. Tables whose partitions must be left alone are in the report.
 func (p *Pruner) createAhead(ctx context.Context, mode Mode,
 	report *Report) (map[string]*partitionRun, error) {
 	var tables [][2]string
@@ -31,24 +31,30 @@ func (p *Pruner) createAhead(ctx context.Context, mode Mode,
 			continue // an ordinary table, or none
 		}
 		if err != nil {
-			return nil, err
+			return runs, err
 		}
 		r := &partitionRun{conn: p.conn, table: t, slot: p.parts.Slot, dryRun: mode == DryRun,
 			cutoff:      t.Now.Add(-p.parts.Config.retention()),
 			lockTimeout: p.parts.Config.LockTimeout, detachTimeout: detachTimeout,
 			result: &PartitionReport{}, postponed: p.postponed}
-		entry := report.of(src.Table)
-		entry.Partitions = r.result
-		if err := r.refusal(ctx, src.Table); err != nil {
-			if !errors.Is(err, ErrRefused) {
-				return nil, err
-			}
-			entry.refuse(err)
+		report.of(src.Table).Partitions = r.result
+		runs[src.Table] = r
+	}
+	for _, src := range p.parts.Tables {
+		r := runs[src.Table]
+		if r == nil {
 			continue
 		}
-		runs[src.Table] = r
-		if err := r.ahead(ctx, p.parts.Config.PartitionsAhead, tables); err != nil {
-			return nil, err
+		err := r.refusal(ctx, src.Table)
+		switch {
+		case errors.Is(err, ErrRefused):
+			report.of(src.Table).refuse(err)
+			continue
+		case err == nil:
+			err = r.ahead(ctx, p.parts.Config.PartitionsAhead, tables)
+		}
+		if err != nil {
+			return runs, err
 		}
 	}
 	return runs, nil
@@ -80,10 +86,18 @@ func (r *partitionRun) ahead(ctx context.Context, ahead int, tables [][2]string)
 	return err
 }
 
-// finish ends what a killed run has left, without a proof of what is there now: it drops what is
-// detached and was proven, and lets rows into sealed partitions again.
-func finish(ctx context.Context, runs map[string]*partitionRun) (err error) {
-	for _, r := range runs {
+// finish ends what a killed run has left in the tables that this run does not prune, without a
+// proof of what is there now: it drops what is detached and was proven, and lets rows into sealed
+// partitions again. A role without the rights of the owner cannot: refuses names the partitions.
+func finish(ctx context.Context, runs map[string]*partitionRun, report *Report) (err error) {
+	for name, r := range runs {
+		if r.ran || !r.table.MayAct {
+			continue
+		}
+		if r.conn.IsClosed() || ctx.Err() != nil {
+			return err // the caller has the cause
+		}
+		r.refused = report.of(name).refused != nil
 		err = errors.Join(err, r.remove(ctx))
 	}
 	return err
@@ -92,10 +106,9 @@ func finish(ctx context.Context, runs map[string]*partitionRun) (err error) {
 // removePartitions removes the old ones of a table. coverages are those of r.table.relations.
 func (p *Pruner) removePartitions(ctx context.Context, t *table, r *partitionRun,
 	coverages []*Coverage, letters letters, report *TableReport) error {
-	names := []string{t.Name}
-	r.coverage = map[uint32]*Coverage{}
+	names, coverage := []string{t.Name}, map[uint32]*Coverage{}
 	for i, relation := range r.table.relations(t.Column, t.ColumnType) {
-		r.coverage[relation.OID] = coverages[i]
+		coverage[relation.OID] = coverages[i]
 		names = append(names, relation.Name)
 		report.addGaps(coverages[i].gaps())
 		if began := coverages[i].Began(); report.CoveredSince.IsZero() ||
@@ -103,11 +116,12 @@ func (p *Pruner) removePartitions(ctx context.Context, t *table, r *partitionRun
 			report.CoveredSince = began
 		}
 	}
-	r.ids, r.letters = t.ids, letters.of(names...)
-	if slices.Contains(r.letters, "") || len(r.letters) > 0 && len(r.ids) == 0 {
+	kept := letters.of(names...)
+	if slices.Contains(kept, "") || len(kept) > 0 && len(t.ids) == 0 {
 		report.refuse(refuseUnnamedLetter(t.Name))
-		return nil
+		return nil // without coverage, so that finish removes nothing that was not proven
 	}
+	r.ids, r.letters, r.coverage = t.ids, kept, coverage
 	return r.remove(ctx)
 }
 

@@ -112,13 +112,42 @@ func (r *partitionRun) sameAttached(ctx context.Context, tx pgx.Tx, p *partition
 
 // unseal lets rows in again.
 func (r *partitionRun) unseal(ctx context.Context, p *partition) error {
-	return r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "ALTER TABLE "+p.quoted()+" DROP CONSTRAINT "+sealName)
-		if err != nil {
+	err := r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, p.unsealSQL()); err != nil {
 			return err
 		}
 		return r.sameAttached(ctx, tx, p)
 	})
+	if postgres.SQLState(err) == "42501" { // insufficient_privilege
+		return fmt.Errorf("a run was ended that was removing it, and inserts into it fail until its "+
+			"owner does %s: %w", p.unsealSQL(), err)
+	}
+	return err
+}
+
+func (p *partition) unsealSQL() string {
+	return "ALTER TABLE " + p.quoted() + " DROP CONSTRAINT " + sealName
+}
+
+// left are the sealed partitions, which a run that was ended has left, and the statements that let
+// rows in again or end the detachment.
+func (t *partitionedTable) left() (partitions, statements []string) {
+	for i := range t.Partitions {
+		p := &t.Partitions[i]
+		if p.Seal == nil || !p.Seal.ours() {
+			continue
+		}
+		statement := p.unsealSQL()
+		if p.Pending {
+			statement = t.finalizeSQL(p)
+		}
+		partitions, statements = append(partitions, p.quoted()), append(statements, statement+";")
+	}
+	return partitions, statements
+}
+
+func (t *partitionedTable) finalizeSQL(p *partition) string {
+	return "ALTER TABLE " + t.quoted() + " DETACH PARTITION " + p.quoted() + " FINALIZE"
 }
 
 // transaction runs f in one that waits for each lock at most lockTimeout.

@@ -102,7 +102,7 @@ func (p *Pruner) Ahead(ctx context.Context) error {
 	if err == nil {
 		err = p.alone(ctx, func() error {
 			runs, err := p.createAhead(ctx, Save, report)
-			return errors.Join(err, finish(ctx, runs))
+			return errors.Join(err, finish(ctx, runs, report))
 		})
 	}
 	if err != nil {
@@ -164,15 +164,21 @@ func (p *Pruner) alone(ctx context.Context, f func() error) error {
 // locked is Once, with the lock.
 func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	runs, err := p.createAhead(ctx, mode, report)
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.remove(ctx, mode, report, runs)
 	}
+	return errors.Join(err, finish(ctx, runs, report))
+}
+
+// remove removes rows and partitions. What it does not come to is for finish.
+func (p *Pruner) remove(ctx context.Context, mode Mode, report *Report,
+	runs map[string]*partitionRun) error {
 	if err := p.mark(ctx, mode); err != nil {
-		return errors.Join(err, finish(ctx, runs))
+		return err
 	}
 	tables, err := p.describe(ctx, report)
 	if err != nil || len(tables) == 0 {
-		return errors.Join(err, finish(ctx, runs))
+		return err
 	}
 	var relations []Relation
 	for _, t := range tables {
@@ -184,15 +190,15 @@ func (p *Pruner) locked(ctx context.Context, mode Mode, report *Report) error {
 	}
 	coverages, err := p.prover.Look(ctx, relations, mode)
 	if err != nil {
-		return errors.Join(err, finish(ctx, runs))
+		return err
 	}
 	letters, err := p.readLetters(ctx, runs)
 	if err != nil {
-		return errors.Join(err, finish(ctx, runs))
+		return err
 	}
-	var now time.Time
-	if now, err = postgres.One[time.Time](ctx, p.conn, `SELECT pg_catalog.now()`); err != nil {
-		return errors.Join(fmt.Errorf("read the server's clock: %w", err), finish(ctx, runs))
+	now, err := postgres.One[time.Time](ctx, p.conn, `SELECT pg_catalog.now()`)
+	if err != nil {
+		return fmt.Errorf("read the server's clock: %w", err)
 	}
 	for _, t := range tables {
 		if t.kind == "p" {
