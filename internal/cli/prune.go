@@ -124,8 +124,8 @@ func (c *pruning) write(w io.Writer, r *prune.Report) error {
 			if !gap.From.IsZero() {
 				from = "from " + sinceText(gap.From) + " to"
 			}
-			fmt.Fprintf(w, "\n%s: rows committed %s %s are kept: it is not proven that the slot sends "+
-				"them\n", t.Table, from, sinceText(gap.To))
+			fmt.Fprintf(w, "\n%s: rows written, or rewritten by ALTER TABLE, %s %s are kept: it is not "+
+				"proven that the slot sends them\n", t.Table, from, sinceText(gap.To))
 		}
 		if len(t.Gaps) > 0 {
 			fmt.Fprintf(w, "next: %s\n", c.typed(prune.FixGap))

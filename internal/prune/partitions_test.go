@@ -133,6 +133,31 @@ func TestPruner_ReportsTheGapsOfPartitionsAsLongAsTheyHaveRows(t *testing.T) {
 	})
 }
 
+// TestPruner_KeepsPartitionsFromBeforeARewrite, whose rows have another xmin, until they count as delivered.
+func TestPruner_KeepsPartitionsFromBeforeARewrite(t *testing.T) {
+	t.Parallel()
+	r := newPartitionRig(t, parts.AnyVersion, false)
+	r.exec(t, "DROP TABLE outbox_3")
+	r.look(t)
+	r.insert(t, "2026-01-01 12:00", 5)
+	pruner := r.pruner(t, nil)
+	parts.Await(t, "the rows to be proven", func() (bool, error) {
+		return slices.Contains(r.once(t, pruner, DryRun).Removed, `"public"."outbox_1"`), nil
+	})
+	r.exec(t, "ALTER TABLE outbox ALTER payload TYPE text")
+	var report *PartitionReport
+	parts.Await(t, "the partition without rows to go", func() (bool, error) {
+		report = r.once(t, pruner, Save)
+		return !slices.Contains(r.partitionNames(t), "outbox_2"), nil
+	})
+	require.Contains(t, report.Kept, KeptPartition{`"public"."outbox_1"`, "5 of its rows are not proven to be delivered"})
+	r.once(t, pruner, Accept)
+	parts.Await(t, "the partition to go", func() (bool, error) {
+		r.once(t, pruner, Save)
+		return !slices.Contains(r.partitionNames(t), "outbox_1"), nil
+	})
+}
+
 // TestPruner_WithoutARelayCreatesPartitionsAndLetsRowsIn: what a killed run has left is finished, and nothing else removed.
 func TestPruner_WithoutARelayCreatesPartitionsAndLetsRowsIn(t *testing.T) {
 	for name, act := range map[string]func(t *testing.T, p *Pruner){

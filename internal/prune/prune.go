@@ -365,8 +365,8 @@ func (p *Pruner) logGap(t TableReport) {
 	if !gap.From.IsZero() {
 		event = event.Time("from", gap.From)
 	}
-	event.Str("fix", FixGap).Msg("rows that were committed in this time are kept: it is not proven " +
-		"that the slot sends them")
+	event.Str("fix", FixGap).Msg("rows that were written, or rewritten by ALTER TABLE, in this " +
+		"time are kept: it is not proven that the slot sends them")
 }
 
 // FixGap is what to type about rows that are kept. Accept is a consent.

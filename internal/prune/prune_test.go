@@ -87,6 +87,69 @@ func TestPruner_RemovesWhatIsDeliveredAndOld(t *testing.T) {
 	}
 }
 
+// TestPruner_KeepsRowsFromBeforeARewrite: it gives each row another xmin. The gap is the moment of it, and the rows of all
+// the time before are kept.
+func TestPruner_KeepsRowsFromBeforeARewrite(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		for _, c := range []struct {
+			alter    string
+			rewrites bool
+		}{
+			{`ALTER TABLE outbox ALTER payload TYPE varchar(100)`, true},
+			{`ALTER TABLE outbox ADD another uuid DEFAULT gen_random_uuid()`, true},
+			{`ALTER TABLE outbox ALTER payload TYPE text COLLATE "C"`, false},
+			{`VACUUM FULL outbox`, false},
+			{`ALTER TABLE outbox ADD another text DEFAULT 'constant'`, false},
+		} {
+			t.Run(version+"/"+c.alter, func(t *testing.T) {
+				p := newPlace(t, version)
+				p.consume()
+				var log strings.Builder
+				pruner := p.pruner(func(parts *Parts) { onDelivery(parts); parts.Log = zerolog.New(&log) })
+				p.once(pruner, Save)
+				p.insert("a")
+				p.insert("b")
+				require.EqualValues(t, 2, p.once(pruner, DryRun).Removed)
+				p.Exec(c.alter)
+				if !c.rewrites {
+					p.insert("later")
+					report := p.once(pruner, Save)
+					require.EqualValues(t, 3, report.Removed)
+					require.Empty(t, report.Gaps)
+					return
+				}
+				report := p.once(pruner, Save)
+				require.Zero(t, report.Removed)
+				require.Len(t, report.Gaps, 1)
+				pruner.record(&Report{Tables: []TableReport{report}}, nil)
+				require.Contains(t, log.String(), "rows that were written, or rewritten by ALTER TABLE, in this time are kept: it is not proven that the slot sends them")
+				p.insert("later")
+				require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+				require.Equal(t, []string{"a", "b"}, p.payloads())
+				require.EqualValues(t, 2, p.once(pruner, Accept).Removed)
+				require.Empty(t, p.once(pruner, Save).Gaps)
+			})
+		}
+	}
+}
+
+// Without a TOAST table, the other files of a table may be those of SET UNLOGGED and SET LOGGED.
+func TestPruner_KeepsRowsOfTheLastIntervalBeforeVacuumFullWithoutTOAST(t *testing.T) {
+	p := newPlace(t, "18")
+	p.Exec(`ALTER TABLE outbox ALTER payload TYPE "char" USING 'x'`)
+	p.consume()
+	pruner := p.pruner(onDelivery)
+	p.once(pruner, Save)
+	p.insert("a")
+	require.EqualValues(t, 1, p.once(pruner, DryRun).Removed)
+	_, err := p.prover.Look(t.Context(), []Relation{p.table}, Save) // as by a run that does not come to the row
+	require.NoError(t, err)
+	p.insert("b")
+	p.Exec(`VACUUM FULL outbox`)
+	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+	require.Equal(t, []string{"b"}, p.payloads())
+}
+
 func TestPruner_RemovesOnDelivery(t *testing.T) {
 	p := newPlace(t, "18")
 	p.consume()

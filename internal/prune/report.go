@@ -46,8 +46,9 @@ type TableReport struct {
 	refused error
 }
 
-// Gap is a time whose rows are kept, since it is not proven that the slot sends them. The first
-// one of a table has no beginning.
+// Gap is a time whose rows are kept, since it is not proven that the slot sends them. ALTER TABLE
+// that rewrites a table makes all its rows those of one moment. The first gap of a table has no
+// beginning.
 type Gap struct {
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to"`
