@@ -56,9 +56,9 @@ func CauseOf(err error) (deadletter.Cause, bool) {
 	return "", false
 }
 
-// openDeadLetters opens the handler if a policy makes dead letters.
+// openDeadLetters opens the handler.
 func (s *session) openDeadLetters(ctx context.Context, parts DeadLetters) (err error) {
-	if parts.Policies.On() {
+	if parts.Open != nil {
 		s.deadLetters, err = parts.Open(ctx, s.source, s.stream.SeedLSN())
 	}
 	return err

@@ -258,3 +258,24 @@ func TestPoison_ARowThatWaitsForRoomFollowsItsParkedKey(t *testing.T) {
 	require.NoError(t, r.end())
 	require.Equal(t, slices.Repeat([]string{"too_large", "parked next"}, pairs), x.payloads(), "a row precedes the dead letter of its key")
 }
+
+// A key stays parked until it is redriven, also if there is no policy any more that parks one.
+func TestPoison_ParkedKeysStayParkedWithoutAPolicy(t *testing.T) {
+	x := newSetup(t)
+	x.policies(deadletter.DeadLetterKey)
+	x.broker.Refuse(about("poison", sink.ErrTooLarge), nil)
+	x.row("b", "poison")
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 1))
+	r.stop()
+	require.NoError(t, r.end())
+
+	x.parts.DeadLetters.Policies = deadletter.DefaultConfig()
+	x.row("b", "b2")
+	x.row("c", "c1")
+	r = x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	r.stop()
+	require.NoError(t, r.end())
+	require.ElementsMatch(t, []string{"too_large", "parked b2", "c1"}, withoutRepeats(x.payloads()))
+}

@@ -83,7 +83,8 @@ type Rows struct {
 // DeadLetters has the policies for rows that cannot be delivered.
 type DeadLetters struct {
 	Policies deadletter.Config
-	// Open opens the handler, if Policies make dead letters. begin is the slot's position.
+	// Open opens the handler. begin is the slot's position. nil without Policies that make dead
+	// letters: there are no earlier ones, whose keys would stay parked.
 	Open func(ctx context.Context, source sink.Source, begin pglogrepl.LSN,
 	) (deadletter.Handler, error)
 }

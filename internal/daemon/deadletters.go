@@ -23,18 +23,26 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// openDeadLetters reads the dead-letter topic, which a policy needs.
+// openDeadLetters reads the dead-letter topic. Without a policy that makes dead letters there may
+// be earlier ones, whose keys stay parked; nil: there is no topic.
 func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 	begin pglogrepl.LSN) (deadletter.Handler, error) {
-	log := p.Component("deadletter")
-	store, err := producer.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "",
-		log)
-	if errors.Is(err, sink.ErrUnknownTopic) {
-		return nil, configError(err)
+	log, broker, on := p.Component("deadletter"), p.Config.Sink.Kafka, p.Config.DeadLetter.On()
+	if !on && (p.letterless || p.Config.Sink.Kind != config.SinkKafka) {
+		return nil, nil
 	}
-	if err != nil {
+	broker.Topics.Create = broker.Topics.Create && on
+	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "", log)
+	switch {
+	case !on && (errors.Is(err, sink.ErrUnknownTopic) || errors.Is(err, sink.ErrPermission)):
+		p.letterless = true
+		return nil, nil
+	case errors.Is(err, sink.ErrUnknownTopic):
+		return nil, configError(err)
+	case err != nil:
 		return nil, err
 	}
+	p.letterless = false
 	r, err := p.NewRouter()
 	if err != nil {
 		store.Close()
@@ -53,17 +61,18 @@ func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 // parks reads which keys are parked by open dead letters.
 func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error) {
 	none := func(*sink.Message) bool { return false }
-	if !p.Config.DeadLetter.On() {
+	if p.Config.Sink.Kind != config.SinkKafka {
 		return none, nil
 	}
 	broker := p.Config.Sink.Kafka
 	broker.Topics.Create = false
 	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "",
 		p.Component("deadletter"))
-	if errors.Is(err, sink.ErrUnknownTopic) {
+	switch {
+	case errors.Is(err, sink.ErrUnknownTopic),
+		errors.Is(err, sink.ErrPermission) && !p.Config.DeadLetter.On():
 		return none, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	defer store.Close()

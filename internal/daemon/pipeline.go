@@ -46,6 +46,8 @@ type Pipeline struct {
 	// when this process last created the slot together with a snapshot; of the relay's goroutine
 	renewed time.Time
 	gap     lastGap
+	// no policy makes dead letters, and there was no topic of them; of the relay's goroutine
+	letterless bool
 	// made once: what the schema registry has answered goes on while it is away
 	registries func() (router.Registries, error)
 	// State of the session that is prepared; of the same goroutine, which then makes its router.
