@@ -85,9 +85,14 @@ func exportForecast(m *metrics.Set, o Observation) {
 	set(m.SlotCatchUp, o.Forecast.CatchUp.Seconds)
 }
 
+// exportOthers leaves out a lost slot, which keeps nothing even where PostgreSQL 18 has left its
+// restart_lsn, and the synchronized copy of a slot, which is inactive until a failover.
 func exportOthers(m *metrics.Set, others []slot.Status) {
 	var active, retained, safe []metrics.OptionalSample
 	for _, s := range others {
+		if s.Lost() || s.Synced {
+			continue
+		}
 		value := 0.0
 		if s.Active {
 			value = 1

@@ -1,6 +1,7 @@
 package monitor_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -103,4 +104,26 @@ func TestExport_KeepsWhatWasKnownWhileTheServerIsGone(t *testing.T) {
 	delete(after, "observe_errors_total")
 	delete(before, "observe_errors_total")
 	require.Equal(t, before, after)
+}
+
+// A lost slot keeps nothing, though PostgreSQL 18 leaves restart_lsn with one that was idle for too long; a synchronized copy on a standby is inactive
+// until the failover. Neither is for an alert.
+func TestExport_LeavesOutOtherSlotsThatNeedNobody(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	export := monitor.Export(metrics.New(registry, "postrider"))
+	other := func(s slot.Slot) slot.Status {
+		s.RestartLSN, s.SafeWALSize = 10, new(int64(4))
+		return slot.Status{Slot: s, RetainedBytes: new(int64(6))}
+	}
+	export(monitor.Observation{
+		Slot: slot.Status{Slot: slot.Slot{Name: "postrider", Active: true, WALStatus: "reserved"}, ObservedAt: time.Unix(2000, 0)},
+		Others: []slot.Status{
+			other(slot.Slot{Name: "invalidated", WALStatus: "lost", InvalidationReason: "idle_timeout"}),
+			other(slot.Slot{Name: "synced", WALStatus: "reserved", Synced: true}),
+			other(slot.Slot{Name: "forgotten", WALStatus: "extended"}),
+		},
+	})
+	got := series(t, registry)
+	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "other_") })
+	require.Equal(t, map[string]float64{"other_active forgotten": 0, "other_retained_bytes forgotten": 6, "other_safe_wal_bytes forgotten": 4}, got)
 }
