@@ -50,7 +50,7 @@ var rules = []struct {
 	{OtherSlot, judgeOthers, false},
 	{Backlog, judgeBacklog, true},
 	{LagHigh, judgeLag, false},
-	{CatalogXminAge, judgeXminAge, false},
+	{CatalogXminAge, judgeXminAge, true},
 	{ObservationOld, judgeObservation, false},
 	{ClockSkew, judgeClock, false},
 	{SlotExtended, judgeExtended, true},

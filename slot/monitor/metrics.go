@@ -15,11 +15,23 @@ func Export(m *metrics.Set) func(Observation) {
 			m.SlotObserveErrors.Inc()
 			return
 		}
+		if o.Slot.Lost() {
+			o = onlyLost(o)
+		}
 		exportSlot(m, o.Slot)
 		exportServer(m, o)
 		exportForecast(m, o)
 		exportOthers(m, o.Others)
 	}
+}
+
+// onlyLost removes from the Observation of a lost slot what other alerts would call a danger. The
+// server keeps no WAL for it, even where PostgreSQL 18 has left its restart_lsn, and ignores its
+// catalog_xmin.
+func onlyLost(o Observation) Observation {
+	o.Slot.LagBytes, o.Slot.RetainedBytes, o.CatalogXminAge = nil, nil, nil
+	o.Blockers, o.Forecast.Loss.Seconds = nil, nil
+	return o
 }
 
 func exportSlot(m *metrics.Set, s slot.Status) {

@@ -42,8 +42,8 @@ func everything() monitor.Observation {
 	at := time.Unix(1000, 0)
 	s := slot.Status{
 		Slot: slot.Slot{
-			Name: "postrider", RestartLSN: 10, ConfirmedFlushLSN: 12, WALStatus: "lost", SafeWALSize: new(int64(3)), Conflicting: true, Failover: true, Synced: true,
-			InactiveSince: at, InvalidationReason: "wal_removed",
+			Name: "postrider", RestartLSN: 10, ConfirmedFlushLSN: 12, WALStatus: "unreserved", SafeWALSize: new(int64(3)), Failover: true, Synced: true,
+			InactiveSince: at,
 		},
 		CurrentWALLSN: 17, LagBytes: new(int64(5)), RetainedBytes: new(int64(7)), PublicationOK: new(false), ObservedAt: at.Add(time.Minute),
 	}
@@ -65,8 +65,8 @@ func TestExport_BringsEverything(t *testing.T) {
 	export(everything())
 	got := series(t, registry)
 	require.Equal(t, map[string]float64{
-		"active": 0, "inactive_since_timestamp_seconds": 1000, "conflicting": 1, "failover": 1, "synced": 1, "publication_ok": 0, "invalidated wal_removed": 1,
-		"wal_status reserved": 0, "wal_status extended": 0, "wal_status unreserved": 0, "wal_status lost": 1,
+		"active": 0, "inactive_since_timestamp_seconds": 1000, "conflicting": 0, "failover": 1, "synced": 1, "publication_ok": 0,
+		"wal_status reserved": 0, "wal_status extended": 0, "wal_status unreserved": 1, "wal_status lost": 0,
 		"confirmed_flush_lsn": 12, "restart_lsn": 10, "server_wal_lsn": 17, "lag_bytes": 5, "retained_bytes": 7, "safe_wal_bytes": 3, "wal_limit_bytes": 256,
 		"catalog_xmin_age": 8, "standby_gate_blocked": 1, "held_since_timestamp_seconds transaction": 1000, "held_since_timestamp_seconds prepared_transaction": 1001,
 		"spill_bytes_total": 21, "spill_transactions_total": 22, "stream_bytes_total": 23, "decoded_bytes_total": 24,
@@ -75,6 +75,27 @@ func TestExport_BringsEverything(t *testing.T) {
 		"other_active other": 1, "other_retained_bytes other": 6, "other_safe_wal_bytes other": 4,
 		"clock_skew_seconds": 0.5, "observed_timestamp_seconds": 1060, "observe_errors_total": 0,
 	}, got)
+}
+
+// What else is true of a lost slot is for nobody to act on: it keeps no WAL, its catalog_xmin holds VACUUM back no more, and it is lost already.
+func TestExport_OfALostSlotIsTheLossAlone(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	export := monitor.Export(metrics.New(registry, "postrider"))
+	o := everything()
+	export(o)
+	before := series(t, registry)
+	o.Slot.WALStatus, o.Slot.InvalidationReason, o.Slot.Conflicting = "lost", "idle_timeout", true
+	export(o)
+	got := series(t, registry)
+	for _, name := range []string{
+		"lag_bytes", "retained_bytes", "catalog_xmin_age", "time_to_loss_seconds", "held_since_timestamp_seconds transaction", "held_since_timestamp_seconds prepared_transaction",
+	} {
+		require.Contains(t, before, name)
+		require.NotContains(t, got, name)
+		delete(before, name)
+	}
+	before["wal_status unreserved"], before["wal_status lost"], before["invalidated idle_timeout"], before["conflicting"] = 0, 1, 1, 1
+	require.Equal(t, before, got)
 }
 
 func TestExport_ClearsWhatIsNotKnownAnyMore(t *testing.T) {
