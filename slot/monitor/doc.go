@@ -27,9 +27,11 @@
 // Pure functions of observations:
 //
 //   - rates.go        how fast positions move, and how those of the slot follow the end of the WAL
+//   - standstill.go   for how long what else keeps WAL has not moved
 //   - pressure.go     why the slot keeps more and more WAL
 //   - checkpoint.go   the server's next checkpoints
 //   - outlook.go      the checkpoint that invalidates the slot
 //   - pace.go         what a limit of the relay's rate means for the WAL
-//   - forecast.go     when the slot is lost, the disk is full, the reader has caught up
+//   - forecast.go     when the slot is lost, and when the reader has caught up
+//   - diskfull.go     when pg_wal fills its volume
 package monitor

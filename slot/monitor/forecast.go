@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -140,59 +139,6 @@ func lossByIdleness(o Observation) Estimate {
 	}
 	return estimate(c.ends, passed, latest,
 		"no session reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
-}
-
-// forecastDiskFull estimates when pg_wal fills its volume, if nothing else grows there.
-func forecastDiskFull(o Observation, loss Estimate) Estimate {
-	volume := float64(o.Limit.VolumeSize)
-	wal, known := walRate(o.Rates)
-	switch {
-	case volume <= 0:
-		return never("not known: monitor.volume_size is not set, and PostgreSQL does not report it")
-	case o.Limit.WALDirectory == nil:
-		return never("not known: the size of pg_wal may not be read")
-	case !known:
-		return never(unwatched)
-	}
-	used := float64(*o.Limit.WALDirectory)
-	p, pressed := findPressure(o, wal.best)
-	if name := olderSlot(o); name != "" {
-		p, pressed = pressure{rate: wal.best, lasting: true,
-			text: fmt.Sprintf("slot %q keeps older WAL than this one", name)}, true
-		loss = lossByLimit(o) // invalidates that slot too; idleness may invalidate only this one
-	}
-	if o.Limit.Effective != nil {
-		if most := float64(*o.Limit.Effective + o.Limit.MaxWALSize); most < volume && used < volume {
-			return never("no full disk in sight: max_slot_wal_keep_size and max_wal_size keep pg_wal at "+
-				"about %s, and the volume has %s", slot.Size(most), slot.Size(volume))
-		}
-	}
-	free := max(0, volume-used)
-	seconds := passes(free, p.rate)
-	if free > 0 {
-		if why := o.noForecast(p, pressed, wal, seconds, "full disk", "the volume is full"); why != "" {
-			return never("%s", why)
-		}
-	}
-	if loss.Seconds != nil && *loss.Seconds < seconds {
-		return never("no full disk in sight: the slot is lost before, in about %s, and its WAL with it",
-			span(*loss.Seconds))
-	}
-	faster, slower := wal.spread()
-	return estimate(seconds, min(seconds, passes(free, p.rate*faster)), passes(free, p.rate*slower),
-		"%s: pg_wal has %s of the volume's %s, grows by %s/s, %s, and nothing else grows on it",
-		cmp.Or(p.text, "it is full"), slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
-}
-
-// olderSlot returns the inactive slot that keeps the oldest WAL, if that is older than ours.
-func olderSlot(o Observation) string {
-	oldest, name := o.Slot.RestartLSN, ""
-	for _, s := range o.Others {
-		if !s.Active && !s.Lost() && s.RestartLSN != 0 && s.RestartLSN < oldest {
-			oldest, name = s.RestartLSN, s.Name
-		}
-	}
-	return name
 }
 
 // forecastCatchUp estimates when confirmed_flush_lsn reaches the server, which goes on writing.

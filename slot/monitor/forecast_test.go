@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"testing"
@@ -239,9 +240,17 @@ func TestForecast_DiskFull(t *testing.T) {
 	volume := func(size, used int64) func(*Observation) {
 		return func(o *Observation) { o.Limit.VolumeSize, o.Limit.WALDirectory = size*mib, new(used*mib) }
 	}
-	forgotten := func(o *Observation) {
-		o.Others = []slot.Status{{Slot: slot.Slot{Name: "forgotten", RestartLSN: 0x1000_0000}}}
+	other := func(s slot.Slot, gone time.Duration, still Seconds) func(*Observation) {
+		return func(o *Observation) {
+			if s.RestartLSN = cmp.Or(s.RestartLSN, 0x1000_0000); !s.Active {
+				s.InactiveSince = o.Slot.ObservedAt.Add(-gone)
+			}
+			o.Others = append(o.Others, slot.Status{Slot: s})
+			o.Distance.Others = map[string]Seconds{s.Name: still}
+		}
 	}
+	forgotten := other(slot.Slot{Name: "forgotten"}, time.Hour, 0)
+	stuck := slot.Slot{Name: "stuck", Active: true}
 	idle := both(away(58*time.Minute), func(o *Observation) { o.Limit.IdleTimeout = 3600 })
 	for _, w := range []wanted{
 		{"at the rate of WAL", both(noLimit, volume(4096, 1096)), 3000, "no session has read from the slot for 1m12s: pg_wal has 1.1 GiB of the volume's 4 GiB, grows by 1 MiB/s, the rate of the last 5 minutes, and nothing else grows on it"},
@@ -250,6 +259,18 @@ func TestForecast_DiskFull(t *testing.T) {
 		{"a reader who keeps up", both(noLimit, volume(4096, 1096), readingAt(1)), none, "the reader keeps up"},
 		{"nothing is written", both(noLimit, volume(4096, 1096), func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }), none, "no WAL is written"},
 		{"another slot keeps more", both(noLimit, volume(4096, 1096), readingAt(1), forgotten), 3000, `slot "forgotten" keeps older WAL than this one: pg_wal has`},
+		{"another slot whose reader has gone for a moment", both(noLimit, volume(4096, 1096), readingAt(1), other(slot.Slot{Name: "standby"}, time.Second, 0)), none, "the reader keeps up"},
+		{"another slot whose reader confirms nothing", both(noLimit, volume(1696, 1096), readingAt(1), other(stuck, 0, 80)), 600,
+			`slot "stuck" keeps older WAL than this one, and its restart_lsn has not moved for 1m20s: pg_wal has`},
+		{"another slot whose reader confirms nothing, and a volume that lasts", both(noLimit, volume(4096, 1096), readingAt(1), other(stuck, 0, 80)), none,
+			`not known: slot "stuck" keeps older WAL than this one, and its restart_lsn has not moved for 1m20s, and the volume is full in 50m0s if that lasts`},
+		{"another slot in a step of restart_lsn", both(noLimit, volume(1696, 1096), readingAt(1), other(stuck, 0, 70)), none, "the reader keeps up"},
+		{"one that confirms nothing for a moment beside this slot, which no session reads", both(noLimit, volume(4096, 1096), other(stuck, 0, 80)), 3000, "no session has read from the slot"},
+		{"the copy of a slot on a standby", both(noLimit, volume(4096, 1096), readingAt(1), other(slot.Slot{Name: "copy", Synced: true}, time.Hour, 3600)), none, "the reader keeps up"},
+		{"another slot that is lost", both(noLimit, volume(4096, 1096), readingAt(1), other(slot.Slot{Name: "gone", WALStatus: "lost"}, time.Hour, 3600)), none, "the reader keeps up"},
+		{"another slot that keeps less", both(noLimit, volume(4096, 1096), readingAt(1), other(slot.Slot{Name: "younger", RestartLSN: 0x4000_0001}, time.Hour, 3600)), none, "the reader keeps up"},
+		{"of two that are forgotten it names the one that keeps more", both(noLimit, volume(4096, 1096), readingAt(1), other(slot.Slot{Name: "younger", RestartLSN: 0x2000_0000}, 2*time.Hour, 0), forgotten), 3000,
+			`slot "forgotten" keeps older WAL`},
 		{"full", both(noLimit, volume(4096, 5000)), 0, ""},
 		{"the limit keeps it in bounds", volume(4096, 1096), none, "max_slot_wal_keep_size and max_wal_size keep pg_wal at about 1.2 GiB, and the volume has 4 GiB"},
 		{"the slot is lost before", volume(1200, 900), none, "the slot is lost before, in about 4m6s"},

@@ -59,7 +59,8 @@ type Monitor struct {
 	rights        *rights   // of the login; nil: not read
 	readings      readings
 	seen          firstSeen
-	checkpoint    Checkpoint // the last one
+	still         standstills // of what else keeps WAL
+	checkpoint    Checkpoint  // the last one
 	// when checkpoint and the clock were last read
 	checkpointRead, clockRead time.Time
 	missing                   bool      // the last look found no slot

@@ -68,6 +68,8 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 			limited: limited})
 	}
 	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
+	m.still.round()
+	o.Distance.Others = m.stillOthers(o.Others, a)
 	o.Pace = m.readings.pace(limited)
 	o.Limit.Checkpoint = m.lastCheckpoint(a, o.Clock)
 	o.Slot = own
@@ -120,8 +122,19 @@ func (m *Monitor) recordServerChanges(before, now Server) {
 	default:
 		return
 	}
-	m.readings = nil
+	m.readings, m.still = nil, standstills{}
 	m.checkpoint = Checkpoint{}
+}
+
+// stillOthers returns for how long restart_lsn of other slots has not moved while WAL was written.
+func (m *Monitor) stillOthers(others []slot.Status, a timedAnswer) map[string]Seconds {
+	still := map[string]Seconds{}
+	for _, s := range others {
+		if d := m.still.still("slot "+s.Name, s.RestartLSN, pglogrepl.LSN(a.Current), a.after); d > 0 {
+			still[s.Name] = d
+		}
+	}
+	return still
 }
 
 // lastCheckpoint returns the last completed checkpoint, and estimates how long it took.

@@ -118,6 +118,8 @@ type Distance struct {
 	// while WAL was written. Zero: they move, or nothing is written.
 	ConfirmedStill Seconds `json:"confirmed_still_seconds"`
 	RestartStill   Seconds `json:"restart_still_seconds"`
+	// Others is the same for restart_lsn of the other slots, by name.
+	Others map[string]Seconds `json:"others_still_seconds,omitempty"`
 	// LagGrowth is how fast confirmed_flush_lsn falls behind, in bytes per second, and LagGrowing how
 	// long it has done so. Zero: it keeps up.
 	LagGrowth  float64 `json:"lag_growth"`
