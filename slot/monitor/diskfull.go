@@ -3,6 +3,7 @@ package monitor
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/postrider/postrider/slot"
 )
@@ -19,14 +20,32 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	case !known:
 		return never(unwatched)
 	}
-	p, pressed := findPressure(o, wal.best)
-	e := diskFullBySlot(o, wal, p, pressed, loss)
+	e := diskFullByOwn(o, wal, loss)
 	if p, found := olderSlot(o, wal.best); found {
-		// The limit invalidates that slot too; idleness may invalidate only this one.
-		e = sooner(e, diskFullBySlot(o, wal, p, true, lossByLimit(o)))
+		ends := never("")
+		if o.keepsWAL() { // the limit invalidates both; idleness may invalidate only ours
+			ends = lossByLimit(o)
+		}
+		e = sooner(e, diskFullBySlot(o, wal, p, true, ends))
 	}
 	return e
 }
+
+// diskFullByOwn estimates when the WAL that our slot keeps fills the volume.
+func diskFullByOwn(o Observation, wal written, loss Estimate) Estimate {
+	if o.keepsWAL() {
+		p, pressed := findPressure(o, wal.best)
+		return diskFullBySlot(o, wal, p, pressed, loss)
+	}
+	if *o.Limit.WALDirectory >= o.Limit.VolumeSize {
+		return diskFullBy(o, wal, pressure{rate: wal.best}, true)
+	}
+	return never("no full disk in sight: no slot is seen to keep more and more WAL")
+}
+
+// keepsWAL reports whether our slot keeps WAL. PostgreSQL 18 leaves restart_lsn with a slot that
+// was lost because it was idle for too long.
+func (o Observation) keepsWAL() bool { return !o.Slot.Lost() && o.Slot.RestartLSN != 0 }
 
 // sooner returns the sooner of two estimates; the second if neither has a time, or the same.
 func sooner(a, b Estimate) Estimate {
@@ -70,16 +89,21 @@ func diskFullBy(o Observation, wal written, p pressure, pressed bool) Estimate {
 		cmp.Or(p.text, "it is full"), slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
 }
 
-// olderSlot returns the pressure of another slot that keeps older WAL than ours: of the one with the
-// oldest that no session reads, else of the one whose reader has confirmed nothing for the longest
-// time. A standby that reconnects, and a slot in a step of restart_lsn, are none.
+// olderSlot returns the pressure of another slot that keeps older WAL than ours, or any if ours
+// keeps none: of the one with the oldest that no session reads, else of the one whose reader has
+// confirmed nothing for the longest time. A standby that reconnects, and a slot in a step of
+// restart_lsn, are none.
 func olderSlot(o Observation, wal float64) (worst pressure, found bool) {
-	oldest := o.Slot.RestartLSN // of those that no session reads
+	ours, keeps := o.Slot.RestartLSN, "slot %q keeps older WAL than this one"
+	if !o.keepsWAL() {
+		ours, keeps = math.MaxUint64, "slot %q keeps WAL"
+	}
+	oldest := ours // of those that no session reads
 	for _, s := range o.Others {
-		if s.Lost() || s.Synced || s.RestartLSN == 0 || s.RestartLSN >= o.Slot.RestartLSN {
+		if s.Lost() || s.Synced || s.RestartLSN == 0 || s.RestartLSN >= ours {
 			continue
 		}
-		text := fmt.Sprintf("slot %q keeps older WAL than this one", s.Name)
+		text := fmt.Sprintf(keeps, s.Name)
 		still := float64(o.Distance.Others[s.Name])
 		away := still
 		if !s.InactiveSince.IsZero() {

@@ -250,6 +250,11 @@ func TestForecast_DiskFull(t *testing.T) {
 		}
 	}
 	forgotten := other(slot.Slot{Name: "forgotten"}, time.Hour, 0)
+	lost := func(o *Observation) { // PostgreSQL 18 leaves restart_lsn with a slot that was idle for too long
+		away(2 * time.Hour)(o)
+		o.Slot.WALStatus, o.Slot.RestartLSN, o.Slot.InvalidationReason = "lost", 0, "wal_removed"
+	}
+	lostByIdleness := both(lost, func(o *Observation) { o.Slot.RestartLSN, o.Slot.InvalidationReason = 0x0800_0000, "idle_timeout" })
 	stuck := slot.Slot{Name: "stuck", Active: true}
 	idle := both(away(58*time.Minute), func(o *Observation) { o.Limit.IdleTimeout = 3600 })
 	for _, w := range []wanted{
@@ -278,6 +283,15 @@ func TestForecast_DiskFull(t *testing.T) {
 		{"the slot is lost before by idleness, and another keeps more", both(noLimit, volume(4096, 1096), idle, forgotten), 3000,
 			`slot "forgotten" keeps older WAL than this one: pg_wal has`},
 		{"the limit ends one that keeps more, too", both(volume(1200, 900), idle, forgotten), none, "the slot is lost before, in about 4m6s"},
+		{"lost, beside one that is forgotten", both(noLimit, volume(4096, 1096), lost, forgotten), 3000, `slot "forgotten" keeps WAL: pg_wal has`},
+		{"lost by idleness, beside one that is forgotten", both(noLimit, volume(4096, 1096), lostByIdleness, forgotten), 3000, `slot "forgotten" keeps WAL: pg_wal has`},
+		{"lost, beside one whose reader confirms nothing", both(noLimit, volume(1696, 1096), lost, other(stuck, 0, 80)), 600, `slot "stuck" keeps WAL, and its restart_lsn has not moved for 1m20s`},
+		{"lost, beside one that is forgotten and that the limit ends", both(volume(4096, 1096), lost, forgotten), none, "max_slot_wal_keep_size and max_wal_size keep pg_wal at"},
+		{"lost, and no other slot", both(noLimit, volume(4096, 1096), lost), none, "no full disk in sight: no slot is seen to keep more and more WAL"},
+		{"lost by idleness, and no other slot", both(noLimit, volume(4096, 1096), lostByIdleness), none, "no full disk in sight: no slot is seen to keep more and more WAL"},
+		{"lost, beside one that is read", both(noLimit, volume(4096, 1096), lost, other(stuck, 0, 5)), none, "no full disk in sight: no slot is seen to keep more and more WAL"},
+		{"lost, and the volume is full", both(noLimit, volume(4096, 5000), lost), 0, "it is full: pg_wal has"},
+		{"no WAL kept yet, beside one that is forgotten", both(noLimit, volume(4096, 1096), func(o *Observation) { o.Slot.RestartLSN = 0 }, forgotten), 3000, "keeps WAL"},
 		{"the limit is larger than the volume", volume(1200, 1100), 100, "pg_wal has 1.1 GiB"},
 		{"no size configured", volume(0, 1096), none, "monitor.volume_size is not set"},
 		{"pg_wal may not be read", func(o *Observation) { o.Limit.VolumeSize = 4096 * mib }, none, "may not be read"},
