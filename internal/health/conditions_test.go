@@ -236,6 +236,16 @@ var conditions = []struct {
 		Next: "postrider slot list   # which slot keeps how much; one that is not needed can be " +
 			"dropped, else the volume has to grow",
 	}},
+	{"disk full, since the archiver archives nothing", []func(*Input){diskFullIn(1802), func(in *Input) {
+		in.Observation.Forecast.DiskFullByArchiver = true
+	}}, Condition{
+		Name: TimeToDiskFull, Severity: Critical, For: time.Minute, Cause: "archiver",
+		Reason: "the volume with pg_wal is full in about 30m0s: WAL is not archived, and no limit bounds " +
+			"what waits for that; assumed: nothing else grows",
+		WAL: "PostgreSQL stops when pg_wal is full; " + kib4,
+		Next: "SELECT last_archived_wal, last_failed_wal, last_failed_time FROM pg_stat_archiver; -- repair " +
+			"archive_command or archive_library; never delete files in pg_wal",
+	}},
 	{"halted", []func(*Input){inRelay(func(r *relay.State) {
 		r.Phase, r.Since, r.Reason, r.Error = relay.Halted, ago(time.Minute), "null_key", "row 3: no key"
 	})}, Condition{

@@ -32,6 +32,9 @@ func judgeTimeToDiskFull(f *facts) Condition {
 	if other, found := f.largestOther(); found {
 		why = f.otherCause(other)
 	}
+	if f.Observation.Forecast.DiskFullByArchiver {
+		why = archiver()
+	}
 	c.Reason = fmt.Sprintf("the volume with pg_wal is full %s: %s%s", about, why.because, c.Reason)
 	c.WAL = "PostgreSQL stops when pg_wal is full; " + f.kept()
 	c.Cause = why.name

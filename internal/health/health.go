@@ -10,6 +10,7 @@
 //	retention.go conditions of kept WAL
 //	loss.go      the slot is lost, or near its limit
 //	forecast.go  estimates of when the slot is lost or the disk is full
+//	archiver.go  WAL that waits to be archived
 //	cause.go     why WAL is kept
 //	blocker.go   transactions that block restart_lsn
 //	others.go    other slots of the server

@@ -41,7 +41,8 @@ type answer struct {
 		Redo     postgres.TextLSN `json:"redo"`
 		Timeline int32            `json:"timeline"`
 	} `json:"checkpoint"`
-	WALDirectory *int64 `json:"wal_directory"`
+	WALDirectory *int64         `json:"wal_directory"`
+	Archive      *archiveAnswer `json:"archive"`
 }
 
 type slotAnswer struct {

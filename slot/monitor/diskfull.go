@@ -8,19 +8,20 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// forecastDiskFull estimates when pg_wal fills its volume, if nothing else grows there: the soonest
-// of what this slot and the others keep.
-func forecastDiskFull(o Observation, loss Estimate) Estimate {
+// forecastDiskFull estimates when pg_wal fills its volume, if nothing else grows there: the
+// soonest of what this slot, the others and the archiver keep. byArchiver: it is the archiver's.
+func forecastDiskFull(o Observation, loss Estimate) (e Estimate, byArchiver bool) {
 	wal, known := walRate(o.Rates)
 	switch {
 	case o.Limit.VolumeSize <= 0:
-		return never("not known: monitor.volume_size is not set, and PostgreSQL does not report it")
+		return never("not known: monitor.volume_size is not set, and PostgreSQL does not report it"),
+			false
 	case o.Limit.WALDirectory == nil:
-		return never("not known: the size of pg_wal may not be read")
+		return never("not known: the size of pg_wal may not be read"), false
 	case !known:
-		return never(unwatched)
+		return never(unwatched), false
 	}
-	e := diskFullByOwn(o, wal, loss)
+	e = diskFullByOwn(o, wal, loss)
 	if p, found := olderSlot(o, wal.best); found {
 		ends := never("")
 		if o.keepsWAL() { // the limit invalidates both; idleness may invalidate only ours
@@ -28,7 +29,12 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 		}
 		e = sooner(e, diskFullBySlot(o, wal, p, true, ends))
 	}
-	return e
+	if p, found := unarchived(o, wal.best); found {
+		full := diskFullBy(o, wal, p, true)
+		e = sooner(e, full)
+		byArchiver = full.Seconds != nil && e.Assumption == full.Assumption
+	}
+	return e, byArchiver
 }
 
 // diskFullByOwn estimates when the WAL that our slot keeps fills the volume.
@@ -60,7 +66,13 @@ func sooner(a, b Estimate) Estimate {
 func diskFullBySlot(o Observation, wal written, p pressure, pressed bool, loss Estimate) Estimate {
 	volume, used := float64(o.Limit.VolumeSize), float64(*o.Limit.WALDirectory)
 	if o.Limit.Effective != nil {
-		if most := float64(*o.Limit.Effective + o.Limit.MaxWALSize); most < volume && used < volume {
+		most := float64(*o.Limit.Effective + o.Limit.MaxWALSize)
+		switch {
+		case most >= volume || used >= volume:
+		case used > most:
+			return never("not known: pg_wal has %s, more than max_slot_wal_keep_size and max_wal_size "+
+				"would keep", slot.Size(used))
+		default:
 			return never("no full disk in sight: max_slot_wal_keep_size and max_wal_size keep pg_wal at "+
 				"about %s, and the volume has %s", slot.Size(most), slot.Size(volume))
 		}

@@ -22,6 +22,7 @@
 //   - sql.go          the statement of an observation, and the rights that it needs
 //   - answer.go       the server's answer to the statement
 //   - blockers.go     what holds restart_lsn or catalog_xmin back
+//   - archive.go      what waits for the archiver
 //   - metrics.go      the slot's series
 //
 // Pure functions of observations:

@@ -27,7 +27,7 @@ func forecast(o Observation) Forecast {
 	f := Forecast{Loss: forecastLoss(o), CatchUp: forecastCatchUp(o)}
 	wal, _ := walRate(o.Rates)
 	_, f.Grows = findPressure(o, wal.best)
-	f.DiskFull = forecastDiskFull(o, f.Loss)
+	f.DiskFull, f.DiskFullByArchiver = forecastDiskFull(o, f.Loss)
 	return f
 }
 

@@ -250,6 +250,9 @@ func TestForecast_DiskFull(t *testing.T) {
 		}
 	}
 	forgotten := other(slot.Slot{Name: "forgotten"}, time.Hour, 0)
+	archive := func(still Seconds) func(*Observation) {
+		return func(o *Observation) { o.Archive = &Archive{Waiting: 12, Still: still} }
+	}
 	lost := func(o *Observation) { // PostgreSQL 18 leaves restart_lsn with a slot that was idle for too long
 		away(2 * time.Hour)(o)
 		o.Slot.WALStatus, o.Slot.RestartLSN, o.Slot.InvalidationReason = "lost", 0, "wal_removed"
@@ -292,6 +295,16 @@ func TestForecast_DiskFull(t *testing.T) {
 		{"lost, beside one that is read", both(noLimit, volume(4096, 1096), lost, other(stuck, 0, 5)), none, "no full disk in sight: no slot is seen to keep more and more WAL"},
 		{"lost, and the volume is full", both(noLimit, volume(4096, 5000), lost), 0, "it is full: pg_wal has"},
 		{"no WAL kept yet, beside one that is forgotten", both(noLimit, volume(4096, 1096), func(o *Observation) { o.Slot.RestartLSN = 0 }, forgotten), 3000, "keeps WAL"},
+		{"the archiver archives nothing, beside a limit", both(volume(2296, 1096), readingAt(1), archive(180)), 1200, "12 segments wait for archive_command, the oldest for 3m0s: pg_wal has 1.1 GiB of the volume's 2.2 GiB, grows by 1 MiB/s"},
+		{"the archiver may need that long between two tries", both(volume(2296, 1096), readingAt(1), archive(100)), none, "max_slot_wal_keep_size and max_wal_size keep pg_wal at"},
+		{"the archiver archives nothing, beside a volume that lasts", both(volume(4096, 1096), readingAt(1), archive(180)), none,
+			"not known: 12 segments wait for archive_command, the oldest for 3m0s, and the volume is full in 50m0s if that lasts"},
+		{"the archiver archives nothing, and the slot is lost before", both(volume(1200, 900), archive(600)), 300, "12 segments wait for archive_command, the oldest for 10m0s"},
+		{"the archiver archives nothing, and the slot is lost", both(noLimit, volume(2296, 1096), lost, archive(600)), 1200, "12 segments wait for archive_command"},
+		{"the archiver has just begun to fail, and no session reads from the slot", both(noLimit, volume(4096, 1096), archive(180)), 3000, "no session has read from the slot"},
+		{"the archiver archives", both(noLimit, volume(4096, 1096), readingAt(1), archive(0)), none, "the reader keeps up"},
+		{"the archiver archives nothing, and nothing is written", both(noLimit, volume(4096, 1096), archive(600), func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }), none, "no WAL is written"},
+		{"more than the limits would keep", volume(4096, 2000), none, "not known: pg_wal has 2 GiB, more than max_slot_wal_keep_size and max_wal_size would keep"},
 		{"the limit is larger than the volume", volume(1200, 1100), 100, "pg_wal has 1.1 GiB"},
 		{"no size configured", volume(0, 1096), none, "monitor.volume_size is not set"},
 		{"pg_wal may not be read", func(o *Observation) { o.Limit.VolumeSize = 4096 * mib }, none, "may not be read"},
@@ -299,6 +312,17 @@ func TestForecast_DiskFull(t *testing.T) {
 	} {
 		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.DiskFull }) })
 	}
+}
+
+func TestForecast_NamesTheArchiver(t *testing.T) {
+	o := paused()
+	o.Limit.VolumeSize, o.Limit.WALDirectory = 1200*mib, new(int64(900*mib))
+	require.False(t, forecast(o).DiskFullByArchiver)
+	o.Archive = &Archive{Waiting: 1, Still: 600}
+	require.True(t, forecast(o).DiskFullByArchiver)
+	require.Contains(t, forecast(o).DiskFull.Assumption, "1 segment waits for archive_command, the oldest for 10m0s")
+	o.Limit.VolumeSize = 40 * gib
+	require.False(t, forecast(o).DiskFullByArchiver, "no time is known")
 }
 
 func TestForecast_CatchUp(t *testing.T) {

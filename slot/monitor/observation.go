@@ -29,10 +29,12 @@ type Observation struct {
 	Others   []slot.Status `json:"others,omitempty"`
 	Rates    Rates         `json:"rates"`
 	Distance Distance      `json:"distance"`
-	Pace     *Pace         `json:"pace,omitempty"` // nil: nothing limits what the relay publishes
-	Forecast Forecast      `json:"forecast"`
-	Clock    *Clock        `json:"clock,omitempty"`
-	Notes    []Note        `json:"notes,omitempty"`
+	// nil: the server archives nothing, monitor.volume_size is not set, or the login lacks pg_monitor
+	Archive  *Archive `json:"archive,omitempty"`
+	Pace     *Pace    `json:"pace,omitempty"` // nil: nothing limits what the relay publishes
+	Forecast Forecast `json:"forecast"`
+	Clock    *Clock   `json:"clock,omitempty"`
+	Notes    []Note   `json:"notes,omitempty"`
 	// changes of server and slot since the Monitor runs, the newest first, at most 20
 	Events []Event `json:"events,omitempty"`
 }
@@ -149,7 +151,9 @@ type Rates struct {
 type Forecast struct {
 	Loss     Estimate `json:"loss"`      // of the slot
 	DiskFull Estimate `json:"disk_full"` // of the volume with pg_wal
-	CatchUp  Estimate `json:"catch_up"`  // until confirmed_flush_lsn reaches the server
+	// DiskFullByArchiver: DiskFull is that of WAL that waits for the archiver.
+	DiskFullByArchiver bool     `json:"disk_full_by_archiver,omitempty"`
+	CatchUp            Estimate `json:"catch_up"` // until confirmed_flush_lsn reaches the server
 	// Grows: the slot keeps more and more WAL. False: the reader keeps up, and nothing is known to
 	// hold restart_lsn back.
 	Grows bool `json:"grows"`

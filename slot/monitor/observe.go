@@ -70,6 +70,9 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
 	m.still.round()
 	o.Distance.Others = m.stillOthers(o.Others, a)
+	if o.Archive = a.archive(); o.Archive != nil {
+		o.Archive.Still = m.still.still("archive", o.Archive.LSN, pglogrepl.LSN(a.Current), a.after)
+	}
 	o.Pace = m.readings.pace(limited)
 	o.Limit.Checkpoint = m.lastCheckpoint(a, o.Clock)
 	o.Slot = own

@@ -19,11 +19,12 @@ const mostBlockers = "5"
 type rights struct {
 	checkpoint   bool // pg_control_checkpoint()
 	walDirectory bool // pg_ls_waldir()
+	archive      bool // pg_ls_archive_statusdir(); of use only with walDirectory
 	activity     bool // all columns of pg_stat_activity and pg_stat_replication
 	// The error of a function that the login may call, as managed services refuse it. The function
 	// is called again after refusalAge.
-	checkpointRefused, walDirectoryRefused string
-	refusedAt                              time.Time
+	checkpointRefused, walDirectoryRefused, archiveRefused string
+	refusedAt                                              time.Time
 }
 
 const refusalAge = 5 * time.Minute
@@ -33,6 +34,8 @@ const refusalAge = 5 * time.Minute
 func (r rights) without(err error, volume int64) (rights, bool) {
 	r.refusedAt = time.Now()
 	switch {
+	case r.archive && r.walDirectory && volume > 0:
+		r.archive, r.archiveRefused = false, err.Error()
 	case r.walDirectory && volume > 0:
 		r.walDirectory, r.walDirectoryRefused = false, err.Error()
 	case r.checkpoint:
@@ -47,11 +50,13 @@ func (r rights) without(err error, volume int64) (rights, bool) {
 const selectRights = `SELECT
 	COALESCE(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure('pg_catalog.pg_control_checkpoint()'), 'EXECUTE'), false),
 	COALESCE(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure('pg_catalog.pg_ls_waldir()'), 'EXECUTE'), false),
+	COALESCE(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure('pg_catalog.pg_ls_archive_statusdir()'), 'EXECUTE'), false),
 	pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')`
 
 // read reads the rights of the login.
 func (r *rights) read(ctx context.Context, conn *pgx.Conn) error {
-	err := conn.QueryRow(ctx, selectRights).Scan(&r.checkpoint, &r.walDirectory, &r.activity)
+	err := conn.QueryRow(ctx, selectRights).Scan(&r.checkpoint, &r.walDirectory, &r.archive,
+		&r.activity)
 	return postgres.Wrap(err, "read the rights of the monitor")
 }
 
@@ -78,6 +83,10 @@ func (r rights) notes(user string, volume int64) []Note {
 	if !r.walDirectory && volume != 0 {
 		absent("wal_directory", "pg_ls_waldir()", r.walDirectoryRefused,
 			"the time until the disk is full is not known", "pg_monitor")
+	}
+	if r.walDirectory && !r.archive && volume != 0 {
+		absent("archive", "pg_ls_archive_statusdir()", r.archiveRefused,
+			"WAL that waits for archive_command is not seen", "pg_monitor")
 	}
 	if !r.activity {
 		notes = append(notes, Note{"activity", "of other users' connections only pid, user, database " +
@@ -140,6 +149,9 @@ func observeSQL(major int, r rights, volume int64) string {
 	if r.walDirectory && volume > 0 {
 		members = append(members, `'wal_directory', (SELECT pg_catalog.sum(w.size) FROM
 			pg_catalog.pg_ls_waldir() w)`)
+		if r.archive {
+			members = append(members, `'archive', `+archiveSQL)
+		}
 	}
 	members = append(members, `'end', pg_catalog.clock_timestamp()`)
 	return `SELECT pg_catalog.jsonb_build_object(` + strings.Join(members, ",\n") + `)`
