@@ -328,6 +328,14 @@ var conditions = []struct {
 		Next: "systemctl restart postrider   # or however it was started; report it with the log of " +
 			"the last minutes",
 	}},
+	{"a logical slot is listed as a standby", []func(*Input){gated(monitor.StandbySlot{
+		Name: "copy", Exists: true, Active: true, WALStatus: "reserved", Logical: true, Blocks: true,
+	})}, Condition{
+		Name: StandbyGate, Severity: Critical, For: 5 * time.Minute, Cause: "standby slot copy", WAL: kib4,
+		Reason: `slot "copy" of synchronized_standby_slots is a logical slot and never confirms, so PostgreSQL sends the relay nothing`,
+		Next: "ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); -- only slots of " +
+			"physical standbys belong in the list",
+	}},
 	{"a standby is gone", []func(*Input){gated(monitor.StandbySlot{
 		Name: "standby0", Exists: true, Active: true,
 	}, deadStandby, monitor.StandbySlot{Name: "standby2", Blocks: true})}, Condition{

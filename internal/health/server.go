@@ -37,16 +37,19 @@ func judgeStandby(f *facts) Condition {
 // server sends no rows.
 func (f *facts) standbyWait() (c cause, waits bool) {
 	var names, states, others []string
-	missing := false
+	missing, physical := false, false
 	for _, s := range f.Observation.Standbys {
 		if !s.Blocks {
 			others = append(others, s.Name)
 			continue
 		}
+		physical = physical || !s.Logical
 		state := "is inactive"
 		switch {
 		case !s.Exists:
 			state, missing = "does not exist", true // waiting does not help
+		case s.Logical:
+			state, missing = "is a logical slot and never confirms", true
 		case s.WALStatus == "lost":
 			state, missing = "is lost", true // the standby needs a new slot
 		case !s.InactiveSince.IsZero():
@@ -65,10 +68,13 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 	c.fix = "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
 		"'physical'; -- bring the standby of this slot back"
 	if missing || f.nearLoss() {
+		remark := "or bring the standby back; without it in the list consumers can be sent what a " +
+			"failover to that standby loses"
+		if !physical {
+			remark = "only slots of physical standbys belong in the list"
+		}
 		c.fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; "+
-			"SELECT pg_reload_conf(); -- or bring the standby back; without it in the list consumers "+
-			"can be sent what a failover to that standby loses",
-			slot.PrintableLiteral(strings.Join(others, ", ")))
+			"SELECT pg_reload_conf(); -- %s", slot.PrintableLiteral(strings.Join(others, ", ")), remark)
 	}
 	c.name = "standby slot " + slot.Printable(strings.Join(names, ", "))
 	c.because = strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing"

@@ -143,7 +143,8 @@ func (a timedAnswer) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 		if i := slices.IndexFunc(all, func(s slot.Status) bool { return s.Name == name }); i >= 0 {
 			s := all[i]
 			standby.Exists, standby.Active, standby.WALStatus = true, s.Active, s.WALStatus
-			standby.InactiveSince, standby.Blocks = s.InactiveSince, !s.Active || s.Lost()
+			standby.InactiveSince, standby.Logical = s.InactiveSince, s.Plugin != ""
+			standby.Blocks = !s.Active || s.Lost() || standby.Logical
 		}
 		standbys = append(standbys, standby)
 	}

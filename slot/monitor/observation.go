@@ -131,7 +131,9 @@ type StandbySlot struct {
 	Active        bool      `json:"active"`
 	InactiveSince time.Time `json:"inactive_since,omitzero"`
 	WALStatus     string    `json:"wal_status,omitempty"`
-	// it is missing, inactive or lost, so the server sends the relay nothing
+	// it is a logical slot, for which the server waits for ever, whoever reads from it
+	Logical bool `json:"logical,omitempty"`
+	// it is missing, inactive, lost or logical, so the server sends the relay nothing
 	Blocks bool `json:"blocks"`
 }
 

@@ -309,6 +309,40 @@ func TestObserve_SeesTheStandbysThatAreWaitedFor(t *testing.T) {
 	})
 }
 
+// The server waits for a logical slot of synchronized_standby_slots for ever, whoever reads from it.
+func TestObserve_ALogicalSlotIsNoStandby(t *testing.T) {
+	t.Parallel()
+	testdb.Versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
+		p, _ := onOwn(t, version, map[string]string{"synchronized_standby_slots": "copy"})
+		p.Outbox()
+		cfg := p.Config()
+		cfg.Failover = true
+		_, err := slot.Create(t.Context(), p.Conn, cfg)
+		require.NoError(t, err)
+		p.Exec("SELECT pg_create_logical_replication_slot('copy', 'pgoutput')")
+		p.Reads(p.Postgres, "copy")
+		var gate []monitor.StandbySlot
+		require.Eventually(t, func() bool {
+			gate = observe(t, p.Conn, p.Name, quick()).Standbys
+			return len(gate) == 1 && gate[0].Active
+		}, noticeLimit, 10*time.Millisecond)
+
+		p.Exec("SELECT pg_create_logical_replication_slot('plain', 'test_decoding')")
+		p.Exec("SELECT pg_create_logical_replication_slot('waiting', 'test_decoding', failover => true)")
+		p.Exec("INSERT INTO outbox VALUES (1, 'x')")
+		conn := parts.Connect(t, p.DSN)
+		_, err = conn.Exec(t.Context(), "SET statement_timeout = '1s'")
+		require.NoError(t, err)
+		decode := func(name string) error {
+			_, err := conn.Exec(t.Context(), "SELECT pg_logical_slot_get_changes($1, NULL, NULL)", name)
+			return err
+		}
+		require.NoError(t, decode("plain"), "a slot without failover waits for nobody")
+		require.Equal(t, "57014", postgres.SQLState(decode("waiting")), "it waits until the timeout")
+		require.True(t, gate[0].Blocks)
+	})
+}
+
 func notes(o monitor.Observation) []string {
 	var values []string
 	for _, n := range o.Notes {
