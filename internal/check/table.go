@@ -143,9 +143,9 @@ func (g growth) judge(table string) []Finding {
 		"days in which a lost slot can be repaired with it"
 	switch {
 	case g.Size >= largeSize:
-		f = f.warn(cleanUp, g.cleanUp(table))
+		f = f.warn(cleanUp, g.cleanUp())
 	case g.Rows >= manyRows && g.Deleted == 0 && !g.Partitioned:
-		f = f.info(cleanUp, g.cleanUp(table))
+		f = f.info(cleanUp, g.cleanUp())
 	}
 	fs := findings{f}
 	if g.Dead >= deadRows && g.Dead > 2*g.Rows {
@@ -168,17 +168,13 @@ func (g growth) judge(table string) []Finding {
 	return fs
 }
 
-func (g growth) cleanUp(table string) string {
-	const partitions = "; a table with a partition for each day, which is dropped as a whole, " +
-		"costs nothing: postrider init --preset partitioned --print-sql"
-	switch {
-	case g.Partitioned:
-		return "drop the partitions whose rows are published and old: DROP TABLE ...; with " +
-			"sql/outbox_partitioned.sql: SELECT public.outbox_maintain(7, interval '7 days');"
-	case g.TimestampedBy == "":
-		return "delete what is published and old, a few thousand rows at a time" + partitions
+// cleanUp returns the command that removes what is delivered. Age is no sign of that: a DELETE or
+// DROP by time alone also removes what a relay that was down, or a lost slot, has not delivered.
+func (g growth) cleanUp() string {
+	const enable = "postrider prune --dry-run   # then set prune.enabled = true: it removes only "
+	if g.Partitioned {
+		return enable + "partitions whose rows are all proven to be delivered (docs/PRUNING.md)"
 	}
-	return fmt.Sprintf("DELETE FROM %[1]s WHERE ctid IN (SELECT ctid FROM %[1]s WHERE %[2]s < "+
-		"now() - interval '7 days' LIMIT 10000); -- again and again, once the rows are published%[3]s",
-		slot.QuoteTable(table), postgres.QuoteName(g.TimestampedBy), partitions)
+	return enable + "rows whose delivery is proven (docs/PRUNING.md); a table with a partition for " +
+		"each day costs less: postrider init --preset partitioned --print-sql"
 }
