@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/deadletter"
@@ -187,5 +188,39 @@ func TestSession_ParksAKeyWhenEarlierRowsAreAcknowledged(t *testing.T) {
 			require.Equal(t, 1, p.asked)
 			require.NoError(t, s.settle(t.Context()))
 		})
+	})
+}
+
+// boundaries is a sink with transactions that commits two seconds after it has got a boundary.
+type boundaries struct {
+	sink.Transactional
+	s   *session
+	err error // of the commits
+}
+
+func (b *boundaries) Boundary(p sink.Position) {
+	time.AfterFunc(2*time.Second, func() { b.s.committed(p.LSN, b.err) })
+}
+
+// What the broker has written, and not committed, is gone when the slot is moved past the row at which the relay halts.
+func TestSession_HaltsWhenWhatIsBeforeIsCommitted(t *testing.T) {
+	halting := func(t *testing.T, commits error) (*session, error) {
+		s, b := pumping(t, false, 3)
+		ctx, end := context.WithCancelCause(t.Context())
+		s.fail = end
+		s.sink, s.transactional = &answering{s: s, refused: 9}, &boundaries{s: s, err: commits}
+		require.NoError(t, s.handleBatch(ctx, &replication.Batch{Events: b.Events[:5]})) // one transaction
+		return s, s.failAt(ctx, replication.ErrUndecodable)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := halting(t, nil)
+		require.ErrorIs(t, err, replication.ErrUndecodable)
+		messages, _, _ := s.window.inFlight()
+		require.Zero(t, messages)
+		require.Greater(t, s.window.ackedLSN(), pglogrepl.LSN(1))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, err := halting(t, sink.ErrUnreachable)
+		require.ErrorIs(t, err, sink.ErrUnreachable, "it is retried")
 	})
 }
