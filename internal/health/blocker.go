@@ -50,12 +50,6 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 		c.name, c.fix = "prepared transaction "+gid, slot.EndPrepared(h.GID, h.Database)
 		c.because = fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid,
 			details("", h), age)
-	case h.Kind == monitor.BlockerStandby:
-		c.name = "standby " + slot.Printable(h.Application)
-		c.because = fmt.Sprintf("%s has reported a transaction that is %s old (hot_standby_feedback)",
-			c.name, age)
-		c.fix = "end the query that it runs; if no slots are synchronized to it, which needs the " +
-			"setting: ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf()"
 	case h.PID == 0:
 		c.name, c.fix = fmt.Sprintf("transaction %d", h.XID), findTransactions
 		c.because = fmt.Sprintf("%s%s has been open for %s", c.name, details("", h), age)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // keepsUp bounds the WAL between confirmed_flush_lsn and the server while a relay keeps up: one
@@ -38,9 +39,11 @@ func because(name, format string, args ...any) cause {
 
 // findCause returns why WAL is kept for the slot. Either positions are not confirmed, or an open
 // transaction blocks restart_lsn before the confirmed position: what keeps more WAL is the cause.
-func (f *facts) findCause() cause {
+func (f *facts) findCause() cause { return f.causeBeside(f.blocker()) }
+
+// causeBeside returns the cause with this blocker; false: with none.
+func (f *facts) causeBeside(blocker monitor.Blocker, blocked bool) cause {
 	session := f.session()
-	blocker, blocked := f.blocker()
 	if blocked && f.blockedMore() {
 		c := f.blocking(blocker)
 		if session.name != "" && f.idle() { // its end alone does not advance restart_lsn

@@ -103,6 +103,16 @@ func prepared(age time.Duration) monitor.Blocker {
 	}
 }
 
+// aged is a blocker whose transaction began so many transactions ago.
+func aged(transactions int64, h monitor.Blocker) monitor.Blocker {
+	h.Age = transactions
+	return h
+}
+
+func xminAge(transactions int64) func(*Input) {
+	return func(in *Input) { in.Observation.CatalogXminAge = &transactions }
+}
+
 func gated(slots ...monitor.StandbySlot) func(*Input) {
 	return func(in *Input) { in.Observation.Standbys = slots }
 }
@@ -512,18 +522,15 @@ var conditions = []struct {
 			Reason: "the oldest transaction in flight was committed 40s ago",
 			Next:   "postrider check   # is the broker slow, or is a backlog being worked off?",
 		}},
-	{"an old catalog_xmin", []func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(300_000_000)) }, held(monitor.Blocker{
-		Kind: monitor.BlockerStandby, Application: "replica1", Since: ago(26 * time.Hour),
-	})}, Condition{
-		Name: CatalogXminAge, Severity: Warning, For: 10 * time.Minute, Cause: "standby replica1",
-		Reason: `slot "postrider" keeps catalog rows that are 300000000 transactions old: standby replica1 has reported a transaction that is 1d2h old (hot_standby_feedback)`,
+	{"an old catalog_xmin", []func(*Input){xminAge(300_000_000), held(aged(299_000_000, transaction(26*time.Hour)))}, Condition{
+		Name: CatalogXminAge, Severity: Warning, For: 10 * time.Minute, Cause: "transaction of pid 815 (psql)",
+		Reason: `slot "postrider" keeps catalog rows that are 300000000 transactions old: the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 1d2h`,
 		WAL: "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server " +
 			"accepts no writes; " + kib4,
-		Next: "end the query that it runs; if no slots are synchronized to it, which needs the setting: " +
-			"ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf()",
+		Next: "SELECT pg_terminate_backend(815); -- or wait for its end",
 	}},
 	{"a catalog_xmin that is too old",
-		[]func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(1_000_000_001)) },
+		[]func(*Input){xminAge(1_000_000_001),
 			paused(time.Minute, "")}, Condition{
 			Name: CatalogXminAge, Severity: Critical, For: 10 * time.Minute, Cause: "paused relay",
 			Next:   "postrider resume",
@@ -652,7 +659,7 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		}},
 		"inactive, since when?": {inSlot(func(s *slot.Status) { s.Active = false })},
 		"a long transaction":    {held(transaction(14 * time.Minute))},
-		"a standby that holds catalog_xmin alone": {held(monitor.Blocker{
+		"a standby whose feedback is old": {held(monitor.Blocker{
 			Kind: monitor.BlockerStandby, Application: "replica1", Since: ago(26 * time.Hour),
 		})},
 		"inactive for a moment, by the server's clock": {inactive(6 * time.Minute), func(in *Input) {
@@ -664,7 +671,7 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"a bulk load":              {held(loading(14 * time.Minute)), retained(1<<20, 8<<30), grows},
 		"another slot":             {other("crm", 1<<30, nil)},
 		"a backlog":                {retained(1<<30, 1<<30)},
-		"a catalog_xmin":           {func(in *Input) { in.Observation.CatalogXminAge = new(int64(200_000_000)) }},
+		"a catalog_xmin":           {xminAge(200_000_000)},
 		"observed within a minute": {inSlot(func(s *slot.Status) { s.ObservedAt = ago(time.Minute) })},
 		"clocks that may be right": {func(in *Input) {
 			in.Observation.Clock = &monitor.Clock{

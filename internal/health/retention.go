@@ -92,15 +92,15 @@ func judgeXminAge(f *facts) Condition {
 	}
 }
 
-// xminCause returns f.cause, or the transaction that blocks catalog_xmin alone.
+// xminCause returns why catalog_xmin is old. It follows the oldest running transaction, and may be
+// older, not much younger: a blocker that is much younger is not the cause.
 func (f *facts) xminCause() cause {
-	if f.idle() {
+	h, found := f.blocker()
+	switch {
+	case !found, f.age(h) <= f.Config.HeldWarning, h.Age < orZero(f.Observation.CatalogXminAge)/2:
+		return f.causeBeside(h, false)
+	case f.idle():
 		return f.cause
 	}
-	for _, h := range f.Observation.Blockers {
-		if f.age(h) > f.Config.HeldWarning {
-			return f.blocking(h)
-		}
-	}
-	return f.cause
+	return f.blocking(h)
 }

@@ -108,7 +108,11 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 		}
 	}
 	for _, h := range o.Blockers {
-		fmt.Fprintf(b, "held back by %s, pid %d, %s %s, for %s\n", h.Kind, h.PID,
+		what := "held back"
+		if !h.Restart {
+			what = "VACUUM held back"
+		}
+		fmt.Fprintf(b, "%s by %s, pid %d, %s %s, for %s\n", what, h.Kind, h.PID,
 			terminal.Printable(h.Application), terminal.Printable(h.GID), s.ago(h.Since))
 	}
 	fmt.Fprintln(b)

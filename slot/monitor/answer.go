@@ -55,7 +55,7 @@ type slotAnswer struct {
 type blockerAnswer struct {
 	Blocker
 	XID uint64 `json:"xid,string"` // hides that of Blocker
-	Age int64  `json:"age"`
+	Age int64  `json:"age"`        // hides that of Blocker
 }
 
 // timedAnswer is an answer, with the times of the request and the response by our clock.

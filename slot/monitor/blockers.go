@@ -36,14 +36,10 @@ func (f *firstSeen) since(key string, now time.Time) time.Time {
 	return at
 }
 
-// blockers returns what holds restart_lsn or catalog_xmin back, the oldest first. restart_lsn
-// cannot pass the start of the oldest running transaction of any database.
+// blockers returns what holds restart_lsn and catalog_xmin back, or VACUUM alone, the oldest
+// first. Neither can pass the start of the oldest running transaction of any database.
 func (a timedAnswer) blockers(seen *firstSeen) []Blocker {
-	type aged struct {
-		Blocker
-		age int64
-	}
-	var found []aged
+	var found []Blocker
 	oldest := int64(-1)
 	for i, b := range slices.Concat(a.Transactions, a.Prepared) {
 		b.Kind = BlockerTransaction
@@ -55,13 +51,13 @@ func (a timedAnswer) blockers(seen *firstSeen) []Blocker {
 			b.Since = since
 		}
 		oldest = max(oldest, b.Age)
-		b.Blocker.XID = b.XID
-		found = append(found, aged{b.Blocker, b.Age})
+		b.Blocker.XID, b.Blocker.Age = b.XID, b.Age
+		found = append(found, b.Blocker)
 	}
 	standby := func(b Blocker, key string, age int64) {
-		b.Kind, b.Since = BlockerStandby, seen.since("standby "+key, a.Now)
+		b.Kind, b.Age, b.Since = BlockerStandby, age, seen.since("standby "+key, a.Now)
 		if age >= stuckFeedbackAge && a.Now.Sub(b.Since) >= stuckFeedback {
-			found = append(found, aged{b, age})
+			found = append(found, b)
 		}
 	}
 	for _, s := range a.Slots {
@@ -75,14 +71,14 @@ func (a timedAnswer) blockers(seen *firstSeen) []Blocker {
 		standby(Blocker{PID: b.PID, Application: b.Application, User: b.User},
 			fmt.Sprint(b.PID, b.XID), b.Age)
 	}
-	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
+	slices.SortStableFunc(found, func(x, y Blocker) int { return int(y.Age - x.Age) })
 	var blockers []Blocker
 	for _, b := range found {
 		if a.Now.Sub(b.Since) < youngestBlocker {
 			continue
 		}
-		b.Restart = b.Kind != BlockerStandby && b.age == oldest
-		blockers = append(blockers, b.Blocker)
+		b.Restart = b.Kind != BlockerStandby && b.Age == oldest
+		blockers = append(blockers, b)
 	}
 	return blockers
 }

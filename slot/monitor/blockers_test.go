@@ -34,9 +34,9 @@ func TestBlockers_NamesFeedbackThatIsStuck(t *testing.T) {
 	require.Empty(t, look(at(5100, 30*time.Second)))
 	first := start.Add(time.Hour)
 	require.Equal(t, []Blocker{
-		{Kind: BlockerStandby, Application: "by_catalog_xmin", Since: first},
-		{Kind: BlockerStandby, PID: 7, Application: "by_xmin", Since: first},
-		{Kind: BlockerStandby, PID: 8, Application: "without_slot", User: "replicator", Since: first},
+		{Kind: BlockerStandby, Application: "by_catalog_xmin", Age: 5200, Since: first},
+		{Kind: BlockerStandby, PID: 7, Application: "by_xmin", Age: 5190, Since: first},
+		{Kind: BlockerStandby, PID: 8, Application: "without_slot", User: "replicator", Age: 5180, Since: first},
 	}, look(at(5200, time.Minute)))
 
 	moved := at(5300, 2*time.Minute)
@@ -60,10 +60,10 @@ func TestBlockers_CountsFromWhenATransactionWasSeenIfItsBeginningIsHidden(t *tes
 	began := start.Add(-time.Hour)
 	young := blockerAnswer{Blocker: Blocker{PID: 1}, XID: 801, Age: 2}
 	old := blockerAnswer{Blocker: Blocker{PID: 2, Since: began}, XID: 800, Age: 3}
-	require.Equal(t, []Blocker{{Kind: BlockerTransaction, PID: 2, XID: 800, Since: began, Restart: true}}, look(0, young, old), "the other one has just begun, as far as known")
+	require.Equal(t, []Blocker{{Kind: BlockerTransaction, PID: 2, XID: 800, Age: 3, Since: began, Restart: true}}, look(0, young, old), "the other one has just begun, as far as known")
 	require.Equal(t, []Blocker{
-		{Kind: BlockerTransaction, PID: 2, XID: 800, Since: began, Restart: true},
-		{Kind: BlockerTransaction, PID: 1, XID: 801, Since: start},
+		{Kind: BlockerTransaction, PID: 2, XID: 800, Age: 3, Since: began, Restart: true},
+		{Kind: BlockerTransaction, PID: 1, XID: 801, Age: 2, Since: start},
 	}, look(5*time.Second, young, old))
 	next := blockerAnswer{Blocker: Blocker{PID: 1}, XID: 802, Age: 1}
 	require.Empty(t, look(10*time.Second, next), "the same process in its next transaction")

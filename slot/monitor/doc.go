@@ -21,7 +21,7 @@
 //   - observe.go      one observation of the server
 //   - sql.go          the statement of an observation, and the rights that it needs
 //   - answer.go       the server's answer to the statement
-//   - blockers.go     what holds restart_lsn or catalog_xmin back
+//   - blockers.go     what holds restart_lsn, catalog_xmin or VACUUM back
 //   - archive.go      what waits for the archiver
 //   - metrics.go      the slot's series
 //

@@ -21,7 +21,7 @@ type Observation struct {
 	// is not known.
 	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
 
-	// transactions that hold restart_lsn or catalog_xmin back, the oldest first
+	// what holds restart_lsn and catalog_xmin back, or VACUUM alone, the oldest first
 	Blockers []Blocker `json:"holders,omitempty"`
 	// slots of synchronized_standby_slots, from 17; only if the slot has failover
 	Standbys []StandbySlot `json:"gate,omitempty"`
@@ -106,10 +106,13 @@ type Decoding struct {
 const (
 	BlockerTransaction = "transaction"          // open, with a transaction ID
 	BlockerPrepared    = "prepared_transaction" // PREPARE TRANSACTION without COMMIT PREPARED
-	BlockerStandby     = "standby_feedback"     // hot_standby_feedback, which holds catalog_xmin back
+	// BlockerStandby is hot_standby_feedback. It holds VACUUM back, and not the catalog_xmin of a
+	// slot that exists; a new slot begins at it.
+	BlockerStandby = "standby_feedback"
 )
 
-// Blocker holds restart_lsn or catalog_xmin back. It has no query text, which may contain data.
+// Blocker holds restart_lsn and catalog_xmin back, or VACUUM alone. It has no query text, which
+// may contain data.
 type Blocker struct {
 	Kind        string `json:"kind"`
 	PID         int32  `json:"pid,omitempty"`         // zero: none, or not known
@@ -119,6 +122,8 @@ type Blocker struct {
 	State       string `json:"state,omitempty"` // of pg_stat_activity: "idle in transaction"
 	GID         string `json:"gid,omitempty"`   // of a prepared transaction
 	XID         uint64 `json:"xid,omitempty"`
+	// transactions that began since it did; of a standby: since the one that it reports
+	Age int64 `json:"age_transactions,omitempty"`
 	// start of the transaction; if the login may not see it, when the monitor first saw it
 	Since   time.Time `json:"since,omitzero"`
 	Restart bool      `json:"holds_restart_lsn"` // the slot's restart_lsn cannot pass it

@@ -245,13 +245,15 @@ func TestObserve_NamesWhatBlocksTheSlot(t *testing.T) {
 		first, second := o.Blockers[0], o.Blockers[1]
 		require.WithinDuration(t, time.Now(), first.Since, time.Minute)
 		require.Equal(t, monitor.Blocker{
-			Kind: monitor.BlockerTransaction, PID: pid, Application: "nightly", User: p.Conn.Config().User, Database: p.Name, XID: xid, Since: first.Since, Restart: true,
+			Kind: monitor.BlockerTransaction, PID: pid, Application: "nightly", User: p.Conn.Config().User, Database: p.Name, XID: xid, Age: first.Age, Since: first.Since, Restart: true,
 		}, first)
 		require.Equal(t, monitor.BlockerPrepared, second.Kind)
 		require.Equal(t, "of the bank", second.GID)
 		require.Equal(t, p.Name, second.Database)
 		require.Equal(t, p.Conn.Config().User, second.User)
 		require.Greater(t, second.XID, first.XID)
+		require.Greater(t, first.Age, second.Age)
+		require.Positive(t, second.Age)
 		require.False(t, second.Restart, "the oldest one comes first")
 
 		p.Exec("GRANT pg_monitor TO lean_" + p.Name)

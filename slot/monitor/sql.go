@@ -185,7 +185,8 @@ const preparedSQL = `
 	FROM pg_catalog.pg_prepared_xacts p
 	ORDER BY pg_catalog.age(p.transaction) DESC LIMIT ` + mostBlockers
 
-// feedbackSQL reads standbys that stream without a slot: their walsenders hold catalog_xmin back.
+// feedbackSQL reads standbys that stream without a slot: their walsenders hold VACUUM back. The
+// catalog_xmin of a slot that exists moves past them.
 const feedbackSQL = `
 	SELECT r.pid, r.backend_xmin::text AS xid, pg_catalog.age(r.backend_xmin) AS age,
 		r.application_name AS application, r.usename::text AS "user"

@@ -115,7 +115,7 @@ function blockers(list) {
       { title: 'Blocker', cell: (h) => (KINDS[h.kind] ?? h.kind) + (h.pid ? ` of pid ${h.pid}` : '') + (h.gid ? ` '${h.gid}'` : '') },
       { title: 'Age', className: 'n', cell: (h) => ago(moment(h.since), '') },
       { title: 'Session', cell: (h) => [h.application, h.user, h.database, h.state].filter(Boolean).join(' · ') || '–' },
-      { title: 'Blocks', cell: (h) => (h.holds_restart_lsn ? badge('warning', 'restart_lsn') : 'catalog_xmin') },
+      { title: 'Blocks', cell: (h) => (h.holds_restart_lsn ? badge('warning', 'restart_lsn') : 'VACUUM') },
     ],
   }));
 }
