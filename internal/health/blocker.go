@@ -60,12 +60,21 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 			c.name += " (" + slot.Printable(h.Application) + ")"
 		}
 		c.fix = fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID)
-		if h.Works() {
-			c.fix = fmt.Sprintf("SELECT xact_start, query FROM pg_stat_activity WHERE pid = %d; "+
-				"-- it is at work: pg_terminate_backend(%[1]d) undoes all of it", h.PID)
+		switch {
+		case !h.Works():
+		case h.State == "":
+			c.fix = atWork(h, "query, state", "it may be")
+		default:
+			c.fix = atWork(h, "query", "it is")
 		}
 	}
 	return c
+}
+
+// atWork returns SQL that shows what a transaction does, for one that must not simply be ended.
+func atWork(h monitor.Blocker, columns, itIs string) string {
+	return fmt.Sprintf("SELECT xact_start, %s FROM pg_stat_activity WHERE pid = %d; "+
+		"-- %s at work: pg_terminate_backend(%[2]d) undoes all of it", columns, h.PID, itIs)
 }
 
 // details returns the known attributes of a blocking transaction in parentheses.

@@ -96,6 +96,13 @@ func loading(age time.Duration) monitor.Blocker {
 	return h
 }
 
+// unseen is a transaction of which a login without pg_read_all_stats sees no state.
+func unseen(age time.Duration) monitor.Blocker {
+	h := transaction(age)
+	h.State = ""
+	return h
+}
+
 func prepared(age time.Duration) monitor.Blocker {
 	return monitor.Blocker{
 		Kind: monitor.BlockerPrepared, GID: "pay_42", User: "bob", Database: "shop", XID: 769,
@@ -461,6 +468,16 @@ var conditions = []struct {
 			Next: "SELECT xact_start, query FROM pg_stat_activity WHERE pid = 815; -- it is at work: " +
 				"pg_terminate_backend(815) undoes all of it",
 		}},
+	{"a transaction whose state the login may not see",
+		[]func(*Input){held(unseen(20 * time.Minute))}, Condition{
+			Name: HeldByTransaction, Severity: Warning, Since: ago(20 * time.Minute),
+			Cause: "transaction of pid 815 (psql)",
+			Reason: "the transaction of pid 815 (psql, user bob, database shop) has been open for 20m0s: " +
+				"restart_lsn cannot pass it",
+			WAL: `4.2 KiB is kept for slot "postrider", more with every write, until it ends`,
+			Next: "SELECT xact_start, query, state FROM pg_stat_activity WHERE pid = 815; -- it may be at work: " +
+				"pg_terminate_backend(815) undoes all of it",
+		}},
 	{"a transaction of which only the number is known",
 		[]func(*Input){held(monitor.Blocker{
 			Kind: monitor.BlockerTransaction, XID: 770, Since: ago(time.Hour), Restart: true,
@@ -669,6 +686,7 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"WAL kept for the lag":     {retained(20<<20, 2<<30), grows},
 		"much kept for a step":     {retained(1<<20, 8<<30)},
 		"a bulk load":              {held(loading(14 * time.Minute)), retained(1<<20, 8<<30), grows},
+		"what may be a bulk load":  {held(unseen(14 * time.Minute)), retained(1<<20, 8<<30), grows},
 		"another slot":             {other("crm", 1<<30, nil)},
 		"a backlog":                {retained(1<<30, 1<<30)},
 		"a catalog_xmin":           {xminAge(200_000_000)},

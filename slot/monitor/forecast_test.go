@@ -162,6 +162,9 @@ func TestForecast_Loss(t *testing.T) {
 		{"a transaction that has just begun, beside a limit that is farther", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "active"}, 32*time.Second), func(o *Observation) {
 			o.Slot.SafeWALSize = new(int64(300 * mib))
 		}), none, "the limit is passed in 5m0s if that lasts"},
+		{"a transaction whose state the login may not see", both(readingAt(1), open(Blocker{Kind: BlockerTransaction}, 40*time.Second), func(o *Observation) {
+			o.Slot.SafeWALSize = new(int64(10_000 * mib))
+		}), none, "not known: a transaction has held restart_lsn back for 40s, and the limit is passed in 2h46m if that lasts"},
 		{"a short transaction", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "idle in transaction"}, 20*time.Second)), none, "the reader keeps up"},
 		{"nobody is seen who holds restart_lsn back", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 80 }), 246, "restart_lsn has not moved for 1m20s"},
 		{"a step of restart_lsn", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 40 }), none, "the reader keeps up"},

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/postrider/postrider/slot"
 )
@@ -83,8 +84,9 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	return worst, found
 }
 
-// Works reports whether the transaction runs a statement, and may end with it.
+// Works reports whether the transaction runs a statement, and may end with it. A login without
+// pg_read_all_stats does not see the state of others: a bulk load would count as idle, and its
+// loss as certain.
 func (b Blocker) Works() bool {
-	return b.Kind == BlockerTransaction &&
-		(b.State == "active" || b.State == "fastpath function call")
+	return b.Kind == BlockerTransaction && !strings.HasPrefix(b.State, "idle")
 }
