@@ -148,6 +148,20 @@ func lossIn(seconds, earliest, latest float64) func(*Input) {
 	}
 }
 
+// lossByIdleness is a loss that no limit of WAL causes.
+func lossByIdleness(seconds float64) func(*Input) {
+	return func(in *Input) {
+		in.Observation.Forecast.Loss = monitor.Estimate{Seconds: &seconds, Assumption: "no session reads from the slot",
+			By: monitor.ByIdleness}
+	}
+}
+
+func snapshotting(in *Input) {
+	in.Relay.Phase, in.Relay.Snapshot = relay.Snapshotting, relay.Snapshot{
+		Table: "public.outbox", Rows: 20, EstimatedRows: 100, RowsPerSecond: 5,
+	}
+}
+
 func diskFullIn(seconds float64) func(*Input) {
 	return func(in *Input) {
 		in.Observation.Forecast.DiskFull = monitor.Estimate{
@@ -243,6 +257,26 @@ var conditions = []struct {
 		Reason: `slot "postrider" can be lost in about 10m0s (5m0s to 15m0s): ` + quiet +
 			"; assumed: writes go on at 2.0 MiB/s",
 		WAL: "what has not been delivered by then is lost with it; " + kib4,
+	}},
+	{"lost to the idle timeout in minutes, by a long snapshot", []func(*Input){lossByIdleness(25*60 + 2), inactive(95 * time.Minute),
+		safeOf(10 << 30), snapshotting}, Condition{
+		Name: TimeToLoss, Severity: Critical, For: time.Minute, Cause: "snapshot", Next: keepIdle,
+		Reason: `slot "postrider" can be lost in about 25m0s: the relay is publishing rows that were in the tables already: ` +
+			"public.outbox, 20 of about 100 rows (20 %), 5 rows/s; assumed: no session reads from the slot",
+		WAL: "what has not been delivered by then is lost with it; " + kib4 + "; 10.0 GiB until the slot can be lost",
+	}},
+	{"lost to the idle timeout in minutes, beside a transaction", []func(*Input){lossByIdleness(25*60 + 2), inactive(95 * time.Minute),
+		held(transaction(20 * time.Minute)), retained(1<<20, 5<<30), snapshotting}, Condition{
+		Name: TimeToLoss, Severity: Critical, For: time.Minute, Cause: "snapshot", Next: keepIdle,
+		Reason: `slot "postrider" can be lost in about 25m0s: the relay is publishing rows that were in the tables already: ` +
+			"public.outbox, 20 of about 100 rows (20 %), 5 rows/s; assumed: no session reads from the slot",
+		WAL: `what has not been delivered by then is lost with it; 5.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+	}},
+	{"lost to the idle timeout in minutes, while it is paused", []func(*Input){lossByIdleness(25*60 + 2), inactive(95 * time.Minute),
+		paused(95*time.Minute, "")}, Condition{
+		Name: TimeToLoss, Severity: Critical, For: time.Minute, Cause: "paused relay", Next: "postrider resume",
+		Reason: `slot "postrider" can be lost in about 25m0s: the relay has been paused for 1h35m, until it is resumed; assumed: no session reads from the slot`,
+		WAL:    "what has not been delivered by then is lost with it; " + kib4,
 	}},
 	{"disk full", []func(*Input){diskFullIn(1802), backingOff("broker_unreachable",
 		"no broker answers")}, Condition{

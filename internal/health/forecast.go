@@ -14,12 +14,20 @@ func judgeTimeToLoss(f *facts) Condition {
 	if c.Severity == "" {
 		return c
 	}
-	c.Reason = fmt.Sprintf("slot %q can be lost %s: %s%s", f.slot.Name, about, f.cause.because,
-		c.Reason)
+	why, next := f.cause, f.raiseLimit()
+	if f.Observation.Forecast.Loss.By == monitor.ByIdleness {
+		// Neither more room nor the end of a transaction has a session read from the slot.
+		why, next = f.causeBeside(monitor.Blocker{}, false), keepIdle
+	}
+	c.Reason = fmt.Sprintf("slot %q can be lost %s: %s%s", f.slot.Name, about, why.because, c.Reason)
 	c.WAL = lostByThen + f.kept()
-	c.Next, c.Cause = f.fixOr(f.raiseLimit()), f.cause.name
+	c.Next, c.Cause = cmp.Or(why.fix, next), why.name
 	return c
 }
+
+// keepIdle is SQL that keeps PostgreSQL 18 from invalidating a slot that no session reads.
+const keepIdle = "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf(); " +
+	"-- set it back later"
 
 // judgeTimeToDiskFull: at the present rates the volume is full soon. The cause is that of the slot
 // that keeps the most WAL, the relay's or another.

@@ -137,8 +137,10 @@ func lossByIdleness(o Observation) Estimate {
 	if passed > 0 {
 		what += " in " + span(passed)
 	}
-	return estimate(c.ends, passed, latest,
+	e := estimate(c.ends, passed, latest,
 		"no session reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
+	e.By = ByIdleness
+	return e
 }
 
 // forecastCatchUp estimates when confirmed_flush_lsn reaches the server, which goes on writing.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,7 +235,12 @@ func TestForecast_LossByIdleness(t *testing.T) {
 		{"a slot that is read from has time", both(idle(time.Hour, time.Minute), readingAt(1)), none, "the reader keeps up"},
 		{"a copied slot on a standby is never read from", both(idle(time.Hour, time.Minute), func(o *Observation) { o.Server.Standby, o.Slot.Synced = true, true }), 350, "the limit of"},
 	} {
-		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.Loss }) })
+		t.Run(w.name, func(t *testing.T) {
+			w.holds(t, func(f Forecast) Estimate {
+				require.Equal(t, strings.Contains(w.text, "over"), f.Loss.By == ByIdleness)
+				return f.Loss
+			})
+		})
 	}
 }
 

@@ -174,7 +174,12 @@ type Estimate struct {
 	Latest   *float64 `json:"latest,omitempty"`   // seconds; nil: open
 	// one sentence: what the estimate assumes, or why there is none
 	Assumption string `json:"assumption"`
+	// By is the setting that invalidates the slot; empty: max_slot_wal_keep_size, or none.
+	By string `json:"by,omitempty"`
 }
+
+// ByIdleness is Estimate.By of a slot that no session reads: a higher limit of WAL does not help.
+const ByIdleness = "idle_replication_slot_timeout"
 
 // Clock is the difference between the server's clock and ours.
 type Clock struct {
