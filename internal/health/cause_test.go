@@ -14,6 +14,11 @@ func unreserved(s *slot.Status) {
 	s.WALStatus, s.SafeWALSize = "unreserved", new(int64(-1))
 }
 
+// read is another slot that process 99 reads, and which is so much behind the server.
+func read(lag int64) func(*slot.Status) {
+	return func(s *slot.Status) { s.Active, s.ActivePID, s.LagBytes = true, 99, &lag }
+}
+
 // Of several things that are not well, the verdict names the root and not the symptom, and so does
 // every condition about WAL that is kept.
 func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
@@ -193,6 +198,28 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 				other("crm", 50<<30, func(s *slot.Status) { s.Active, s.ActivePID = true, 99 })},
 			TimeToDiskFull, "slot crm", `slot "crm" of database crm keeps 50.0 GiB, and process 99, which reads it, does not keep up`, "postrider slot show crm",
 			[]string{TimeToDiskFull},
+		},
+		{
+			"the disk is full because of a transaction, which blocks another slot too",
+			[]func(*Input){diskFullIn(602), held(transaction(20 * time.Minute)), retained(1<<20, 50<<30),
+				other("crm", 50<<30+16<<20, read(1<<20))},
+			TimeToDiskFull, "transaction of pid 815 (psql)", transactionText,
+			"SELECT pg_terminate_backend(815); -- or wait for its end",
+			[]string{TimeToDiskFull, HeldByTransaction},
+		},
+		{
+			"the disk is full because of another slot that lags, beside a transaction",
+			[]func(*Input){diskFullIn(602), held(transaction(20 * time.Minute)), retained(1<<20, 2<<20),
+				other("crm", 50<<30, read(40<<30))},
+			TimeToDiskFull, "slot crm", "process 99, which reads it, does not keep up", "postrider slot show crm",
+			[]string{TimeToDiskFull, HeldByTransaction},
+		},
+		{
+			"the disk is full because of a standby, beside a transaction",
+			[]func(*Input){diskFullIn(602), held(transaction(20 * time.Minute)), retained(1<<20, 2<<20),
+				other("standby2", 50<<30, func(s *slot.Status) { s.Active, s.ActivePID, s.Database = true, 99, "" })},
+			TimeToDiskFull, "slot standby2", "process 99, which reads it, does not keep up", "postrider slot show standby2",
+			[]string{TimeToDiskFull, HeldByTransaction},
 		},
 		{
 			"the disk is full because of ours, though another is dead too",

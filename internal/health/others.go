@@ -42,11 +42,18 @@ func (f *facts) locked() bool {
 	})
 }
 
-// largestOther returns the other slot that keeps the most WAL, if that is more than the relay's.
+// largestOther returns the other slot that keeps the most WAL, if that is more than the relay's. A
+// transaction blocks restart_lsn of all logical slots, each at a step of its own: a slot that a
+// session reads, and which it alone keeps back, is not the cause.
 func (f *facts) largestOther() (largest slot.Status, found bool) {
 	most := orZero(f.slot.RetainedBytes)
+	_, blocked := f.blocker()
 	for _, s := range f.Observation.Others {
-		if kept := orZero(s.RetainedBytes); kept > most && !s.Lost() {
+		kept, lag := orZero(s.RetainedBytes), orZero(s.LagBytes)
+		if blocked && s.Active && s.LagBytes != nil && kept-lag > lag {
+			continue // physical slots have no lag: no transaction blocks them
+		}
+		if kept > most && !s.Lost() {
 			largest, most, found = s, kept, true
 		}
 	}
