@@ -222,8 +222,8 @@ func (k keepSizes) judge(text string) Finding {
 		"stopped for long fills it"
 	switch {
 	case limit < 0 && k.volume <= 0:
-		return f.warn(unlimited, "SHOW data_directory; -- df -h there shows what is free; half of that "+
-			"is a good limit, here for 100 GB:\n"+setKeepSize(max(50<<30, k.wal+2*k.kept)))
+		return f.warn(unlimited, "SHOW data_directory; -- df -h THAT/pg_wal/. shows what is free; half of "+
+			"that is a good limit, here for 100 GB:\n"+setKeepSize(max(50<<30, k.wal+2*k.kept)))
 	case limit < 0:
 		return f.warn(unlimited, k.halfOfVolume())
 	case k.volume > 0 && limit+k.wal > k.volume:
@@ -233,9 +233,21 @@ func (k keepSizes) judge(text string) Finding {
 	case limit <= k.wal:
 		return f.info(fmt.Sprintf("more than max_wal_size, %d MB: a checkpoint can come when less than "+
 			"that was written, so a short stop can lose the slot, and wal_status goes from reserved to "+
-			"unreserved at once", k.wal>>20), setKeepSize(4*k.wal)+" -- if the disk has room")
+			"unreserved at once", k.wal>>20), k.aboveMaxWAL())
 	}
 	return f
+}
+
+// aboveMaxWAL is a limit above max_wal_size that leaves room for that on the volume.
+func (k keepSizes) aboveMaxWAL() string {
+	limit := 4 * k.wal
+	if k.volume > 0 {
+		limit = min(limit, k.volume-k.wal)
+	}
+	if limit <= k.wal {
+		return "a larger disk for pg_wal, or a smaller max_wal_size"
+	}
+	return setKeepSize(limit) + " -- if the disk has room"
 }
 
 // halfOfVolume is a limit that leaves the other half free, unless it would lose a slot of the

@@ -337,3 +337,10 @@ func TestHolding_ShowsWhatOthersHaveChosenWithoutHarm(t *testing.T) {
 	require.NotContains(t, c.Reason, "\x1b")
 	require.Equal(t, `'it''s'`, slot.PrintableLiteral("it's"))
 }
+
+// A small limit on a volume that is not known is raised like others.
+func TestJudge_RaisesASmallLimit(t *testing.T) {
+	v := Judge(input(retained(60<<20, 60<<20), inSlot(unreserved), func(in *Input) { in.Observation.Limit.Effective = new(int64(64 << 20)) }))
+	require.Equal(t, "SHOW data_directory; -- then df -h THAT/pg_wal/.; only if it has 68.0 MiB free: "+
+		"ALTER SYSTEM SET max_slot_wal_keep_size = '128MB'; SELECT pg_reload_conf(); -- set it back later", v.Next)
+}

@@ -177,9 +177,19 @@ func safeOf(n int64) func(*Input) {
 	}
 }
 
-// askForRoom is the advice where the volume is not known.
-const askForRoom = "SHOW data_directory; -- then df -h there; only if it has room: ALTER SYSTEM " +
-	"SET max_slot_wal_keep_size = '20480MB'; SELECT pg_reload_conf();"
+// askForRoom is the advice where the volume is not known, and so much has to be free.
+func askForRoom(free string) string {
+	return "SHOW data_directory; -- then df -h THAT/pg_wal/.; only if it has " + free + " free: ALTER SYSTEM " +
+		"SET max_slot_wal_keep_size = '20480MB'; SELECT pg_reload_conf(); -- set it back later"
+}
+
+// onVolume is one of volume bytes, of which pg_wal has used.
+func onVolume(volume, used, maxWAL int64) func(*Input) {
+	return func(in *Input) {
+		l := &in.Observation.Limit
+		l.VolumeSize, l.WALDirectory, l.MaxWALSize = volume, &used, maxWAL
+	}
+}
 
 func grows(in *Input) { in.Observation.Forecast.Grows = true }
 
@@ -208,7 +218,7 @@ var conditions = []struct {
 		}},
 	{"half of the limit used", []func(*Input){safeOf(4 << 30), retained(6<<30, 6<<30), grows},
 		Condition{
-			Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Cause: "backlog", Next: askForRoom,
+			Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Cause: "backlog", Next: askForRoom("14.0 GiB"),
 			Reason: "40 % of max_slot_wal_keep_size is left: 4.0 GiB until the slot can be lost: the " +
 				"relay is catching up with a backlog of 6.0 GiB",
 			WAL: `6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 4.0 GiB until the slot can be lost`,
@@ -217,26 +227,40 @@ var conditions = []struct {
 		func(in *Input) {
 			in.Observation.Rates = monitor.Rates{WAL5m: new(float64(30 << 20)), Drain5m: new(float64(10 << 20))}
 		}}, Condition{
-		Name: SlotNearLoss, Severity: Critical, Cause: "rate of writes", Next: askForRoom,
+		Name: SlotNearLoss, Severity: Critical, Cause: "rate of writes", Next: askForRoom("11.0 GiB"),
 		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the " +
 			"server writes 30.0 MiB/s of WAL, and 10.0 MiB/s are confirmed",
 		WAL: `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 	}},
 	{"most of the limit used, on a volume with room",
-		[]func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), func(in *Input) {
-			in.Observation.Limit.VolumeSize, in.Observation.Limit.WALDirectory = 40<<30, new(int64(10<<30))
-		}}, Condition{
+		[]func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), onVolume(40<<30, 10<<30, 1<<30)}, Condition{
 			Name: SlotNearLoss, Severity: Critical, Cause: "backlog",
-			Next: "ALTER SYSTEM SET max_slot_wal_keep_size = '25600MB'; SELECT pg_reload_conf(); -- " +
-				"half of the volume's 30.0 GiB more; set it back later",
+			Next: "SHOW data_directory; -- then df -h THAT/pg_wal/.; only if it has 16.0 GiB free: ALTER SYSTEM " +
+				"SET max_slot_wal_keep_size = '25600MB'; SELECT pg_reload_conf(); -- set it back later",
+			Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the " +
+				"relay is catching up with a backlog of 9.0 GiB",
+			WAL: `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
+		}},
+	{"most of the limit used, on a volume that max_wal_size fills",
+		[]func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), onVolume(20<<30, 10<<30, 8<<30)}, Condition{
+			Name: SlotNearLoss, Severity: Critical, Cause: "backlog",
+			Next: "SHOW data_directory; -- then df -h THAT/pg_wal/.; only if it has 10.0 GiB free: ALTER SYSTEM " +
+				"SET max_slot_wal_keep_size = '12288MB'; SELECT pg_reload_conf(); -- set it back later",
+			Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the " +
+				"relay is catching up with a backlog of 9.0 GiB",
+			WAL: `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
+		}},
+	{"most of the limit used, on a volume without room for max_wal_size",
+		[]func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), onVolume(20<<30, 10<<30, 10<<30)}, Condition{
+			Name: SlotNearLoss, Severity: Critical, Cause: "backlog",
+			Next: "postrider slot list   # which slot keeps how much: the volume has no room for a " +
+				"higher limit",
 			Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the " +
 				"relay is catching up with a backlog of 9.0 GiB",
 			WAL: `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 		}},
 	{"most of the limit used, on a volume without room",
-		[]func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), func(in *Input) {
-			in.Observation.Limit.VolumeSize, in.Observation.Limit.WALDirectory = 11<<30, new(int64(10<<30))
-		}}, Condition{
+		[]func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), onVolume(11<<30, 10<<30, 0)}, Condition{
 			Name: SlotNearLoss, Severity: Critical, Cause: "backlog",
 			Next: "postrider slot list   # which slot keeps how much: the volume has no room for a " +
 				"higher limit",

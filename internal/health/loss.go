@@ -10,9 +10,13 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
+// leastRaise is the least by which a higher limit helps on a volume whose size is known, in bytes.
+const leastRaise = 512 << 20
+
 // raiseLimit returns SQL that raises the limit, for a cause without a fix. The limit protects the
 // disk of all databases: it is never removed, and raised only within the free space of the volume.
-// If that is unknown, the operator has to check it first.
+// The operator has to check that first: monitor.volume_size is a setting, and other data may be on
+// the volume. The limit and max_wal_size together stay below the volume.
 func (f *facts) raiseLimit() string {
 	if f.cause.name == unknownCause {
 		return findTransactions
@@ -21,19 +25,25 @@ func (f *facts) raiseLimit() string {
 	if l.Effective == nil {
 		return "postrider slot show " + f.slot.Name
 	}
-	set := func(bytes int64) string {
-		return fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();",
-			bytes>>20)
+	more, used := *l.Effective, orZero(f.slot.RetainedBytes)
+	if l.WALDirectory != nil {
+		used = *l.WALDirectory
 	}
-	if l.VolumeSize > 0 && l.WALDirectory != nil {
-		if free := l.VolumeSize - *l.WALDirectory; free > 1<<30 {
-			return set(*l.Effective+free/2) + " -- half of the volume's " + Bytes(free) +
-				" more; set it back later"
+	if l.VolumeSize > 0 {
+		if l.WALDirectory != nil {
+			more = (l.VolumeSize - used) / 2
 		}
+		more = min(more, l.VolumeSize-l.MaxWALSize-*l.Effective)
+	}
+	if l.VolumeSize > 0 && more <= leastRaise {
 		return "postrider slot list   # which slot keeps how much: the volume has no room for a " +
 			"higher limit"
 	}
-	return "SHOW data_directory; -- then df -h there; only if it has room: " + set(2**l.Effective)
+	limit := *l.Effective + more
+	// pg_wal may be a link to a volume of its own.
+	return fmt.Sprintf("SHOW data_directory; -- then df -h THAT/pg_wal/.; only if it has %s free: "+
+		"ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf(); "+
+		"-- set it back later", Bytes(max(more, limit+l.MaxWALSize-used)), limit>>20)
 }
 
 const lostByThen = "what has not been delivered by then is lost with it; "
