@@ -222,8 +222,9 @@ func (k keepSizes) judge(text string) Finding {
 		"stopped for long fills it"
 	switch {
 	case limit < 0 && k.volume <= 0:
-		return f.warn(unlimited, "SHOW data_directory; -- df -h THAT/pg_wal/. shows what is free; half of "+
-			"that is a good limit, here for 100 GB:\n"+setKeepSize(max(50<<30, k.wal+2*k.kept)))
+		return f.warn(unlimited, "SHOW data_directory; -- df -h THAT/pg_wal/. shows what is "+
+			"free; half of that is a good limit, here for 100 GB:\n"+
+			setKeepSize(max(50<<30, k.wal+2*k.kept)))
 	case limit < 0:
 		return f.warn(unlimited, k.halfOfVolume())
 	case k.volume > 0 && limit+k.wal > k.volume:
