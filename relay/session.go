@@ -107,7 +107,7 @@ func (s *session) run(ctx, stop context.Context) error {
 // slot past what has failed, and what came before must not be lost: it waits until all of that is
 // acknowledged, and committed with exactly_once.
 func (s *session) failAt(ctx context.Context, err error) error {
-	if err = cmp.Or(s.publish(ctx), err); !halts(err) || s.drainTimeout(err) == 0 {
+	if err = cmp.Or(s.publish(ctx), err); !halts(err) || find(err).drain == drainNot {
 		return err
 	}
 	s.abandoned += s.boundary.held // no boundary follows

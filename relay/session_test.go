@@ -207,7 +207,7 @@ func TestSession_HaltsWhenWhatIsBeforeIsCommitted(t *testing.T) {
 	halting := func(t *testing.T, commits error) (*session, error) {
 		s, b := pumping(t, false, 3)
 		ctx, end := context.WithCancelCause(t.Context())
-		s.fail = end
+		s.fail, s.cfg.DrainTimeout = end, 0 // it bounds a stop, not a halt
 		s.sink, s.transactional = &answering{s: s, refused: 9}, &boundaries{s: s, err: commits}
 		require.NoError(t, s.handleBatch(ctx, &replication.Batch{Events: b.Events[:5]})) // one transaction
 		return s, s.failAt(ctx, replication.ErrUndecodable)

@@ -55,6 +55,7 @@ func (r *Recovery) compare(ctx context.Context) error {
 			report.NoMessage++
 		default:
 			topics[row.message.Topic] = true
+			r.timeless = r.timeless || row.column(r.times[t]) == nil
 			sum := fingerprint(row.message)
 			r.candidates.add(sum)
 			if r.parts.Parked != nil && !r.dead(row) && r.parts.Parked(row.message) {
@@ -79,8 +80,8 @@ func (r *Recovery) compare(ctx context.Context) error {
 }
 
 // countOvertaken counts the rows that a topic without its older records does not have, though it
-// has a later row of the same key. The slot delivers the rows of a key in order, so compaction, or
-// retention, may have removed them.
+// has a later row of the same key. The slot delivers the rows of a key in the order of commits,
+// which is almost that of the table: compaction, or retention, may have removed them.
 func (r *Recovery) countOvertaken(ctx context.Context) error {
 	lossy := map[string]*TopicReport{}
 	for i := range r.report.Topics {
@@ -91,8 +92,11 @@ func (r *Recovery) countOvertaken(ctx context.Context) error {
 	if len(lossy) == 0 || r.candidates.unmarked() == 0 || r.sel.Partial || len(r.sel.IDs) > 0 {
 		return nil
 	}
-	missing := map[digest]int64{} // rows by topic and key
-	return r.rows(ctx, func(_ int, row routed) error {
+	missing, table := map[digest]int64{}, 0 // rows of a table by topic and key
+	return r.rows(ctx, func(t int, row routed) error {
+		if t != table {
+			missing, table = map[digest]int64{}, t // tables are read one after the other
+		}
 		if row.refusal != nil || row.message == nil || lossy[row.message.Topic] == nil ||
 			row.message.Key == nil {
 			return nil
@@ -112,7 +116,7 @@ func (r *Recovery) countOvertaken(ctx context.Context) error {
 // find marks the candidates that are in a topic.
 func (r *Recovery) find(ctx context.Context, topic string) error {
 	var since time.Time
-	if !r.sel.Since.IsZero() {
+	if !r.sel.Since.IsZero() && !r.timeless {
 		since = r.sel.Since.Add(-readMargin)
 	}
 	report := TopicReport{Topic: topic}

@@ -65,6 +65,7 @@ type Recovery struct {
 	created    bool         // this attempt has made the new slot
 	publishing bool         // this attempt has begun to publish
 	times      []string     // time columns of the tables; empty: none
+	timeless   bool         // a selected row has no time: it may have been published at any time
 	candidates fingerprints // of the selected rows; marked: found in a topic
 	deadRows   map[deadRow]struct{}
 	// table by the name of its partition
@@ -283,8 +284,8 @@ func (r *Recovery) refuse() error {
 				"compaction, and no lost slot shows which rows it had delivered", t.Topic)
 		}
 		if t.overtaken > 0 {
-			return incomplete("%s not in topic %q, though newer ones of the same keys are: the topic has "+
-				"lost older records by retention or compaction", rowsAre(t.overtaken), t.Topic)
+			return incomplete("%s not in topic %q, though later ones of the same keys are: the topic "+
+				"has lost older records by retention or compaction", rowsAre(t.overtaken), t.Topic)
 		}
 	}
 	return nil

@@ -175,7 +175,7 @@ func TestRecovery_RefusesToPublishBehindNewerRowsOfAKey(t *testing.T) {
 			}
 			require.ErrorIs(t, err, ErrIncomplete)
 			require.ErrorIs(t, report.Refusal, ErrIncomplete)
-			require.Contains(t, err.Error(), "newer ones of the same keys are")
+			require.Contains(t, err.Error(), "later ones of the same keys are")
 			require.Equal(t, c.delivered, x.payloads())
 			_, there := x.get(NewSlotName(x.slot))
 			require.False(t, there)
@@ -192,8 +192,10 @@ func TestRecovery_SinceLeavesOutNoRowWithoutATime(t *testing.T) {
 	x.exec(`UPDATE outbox SET at = CASE id WHEN 1 THEN now() - interval '1 day' WHEN 2 THEN NULL ELSE now() END`)
 	since := time.Now().Add(-time.Hour)
 	require.EqualValues(t, 1, x.planned(Selection{Since: since, Until: time.Now().Add(time.Hour)}).Undelivered())
+	require.NotZero(t, x.topics.since)
 	x.published(Selection{Since: since})
 	require.ElementsMatch(t, []int{2, 3}, x.payloads())
+	require.Zero(t, x.topics.since, "it may have been delivered long before")
 }
 
 func TestRecovery_ReadsTopicsFromBeforeTheFirstRow(t *testing.T) {

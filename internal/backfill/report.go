@@ -2,11 +2,8 @@ package backfill
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/jackc/pglogrepl"
-
-	"github.com/postrider/postrider/replication"
 )
 
 // Report is what a Recovery has found and done.
@@ -66,11 +63,7 @@ type TopicReport struct {
 func (t *TableReport) addUndelivered(row routed, timeColumn string) {
 	_, id := row.origin()
 	place := &Place{ID: id}
-	i := slices.IndexFunc(row.table.Relation.Columns,
-		func(c replication.Column) bool { return c.Name == timeColumn })
-	if i >= 0 {
-		place.Time = string(row.Values[i])
-	}
+	place.Time = string(row.column(timeColumn))
 	if t.Undelivered == 0 {
 		t.First = place
 	}

@@ -115,6 +115,16 @@ type routed struct {
 	refusal error         // of the router
 }
 
+// column returns the value of a column in text form; nil: there is none, or it is NULL.
+func (r routed) column(name string) []byte {
+	for i, c := range r.table.Relation.Columns {
+		if c.Name == name {
+			return r.Values[i]
+		}
+	}
+	return nil
+}
+
 // next returns the next row from before the boundary, io.EOF after the last. index is its number.
 func (s *source) next(ctx context.Context, rows *Rows, to *router.Router,
 	index int64) (routed, error) {

@@ -24,61 +24,88 @@ import (
 )
 
 // openDeadLetters reads the dead-letter topic. Without a policy that makes dead letters there may
-// be earlier ones, whose keys stay parked; nil: there is no topic.
+// be earlier ones, whose keys stay parked; nil: there is no topic, or it may not be read.
 func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 	begin pglogrepl.LSN) (deadletter.Handler, error) {
-	log, broker, on := p.Component("deadletter"), p.Config.Sink.Kafka, p.Config.DeadLetter.On()
+	on := p.Config.DeadLetter.On()
 	if !on && (p.letterless || p.Config.Sink.Kind != config.SinkKafka) {
 		return nil, nil
 	}
-	broker.Topics.Create = broker.Topics.Create && on
-	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "", log)
+	tracker, err := p.openTracker(ctx, source, begin, on)
 	switch {
-	case !on && (errors.Is(err, sink.ErrUnknownTopic) || errors.Is(err, sink.ErrPermission)):
+	case err == nil:
+		p.letterless = false
+		return tracker, nil
+	case p.noLetters(err):
 		p.letterless = true
 		return nil, nil
 	case errors.Is(err, sink.ErrUnknownTopic):
 		return nil, configError(err)
-	case err != nil:
+	}
+	return nil, err
+}
+
+// noLetters reports whether an error of the dead-letter topic means that there are no dead
+// letters, as far as this relay can know: no policy makes them, and it may not read the topic.
+func (p *Pipeline) noLetters(err error) bool {
+	if p.Config.DeadLetter.On() {
+		return false
+	}
+	if errors.Is(err, sink.ErrPermission) {
+		log := p.Component("deadletter")
+		log.Warn().Err(err).Msg("dead letters of earlier policies cannot be read: no key is parked")
+		return true
+	}
+	return errors.Is(err, sink.ErrUnknownTopic)
+}
+
+func (p *Pipeline) openTracker(ctx context.Context, source sink.Source, begin pglogrepl.LSN,
+	create bool) (*deadletter.Tracker, error) {
+	log, broker := p.Component("deadletter"), p.Config.Sink.Kafka
+	broker.Topics.Create = broker.Topics.Create && create
+	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "", log)
+	if err != nil {
 		return nil, err
 	}
-	p.letterless = false
 	r, err := p.NewRouter()
 	if err != nil {
 		store.Close()
 		return nil, err
 	}
-	tracker, err := deadletter.Open(ctx, deadletter.Options{
+	return deadletter.Open(ctx, deadletter.Options{
 		Topic: p.Config.DeadLetter.Topic, Store: store, Source: source, Confirmed: begin,
 		Address: r.Address, Metrics: p.metrics, Log: log,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return tracker, nil
 }
 
-// parks reads which keys are parked by open dead letters.
-func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error) {
-	none := func(*sink.Message) bool { return false }
+// letters reads all dead letters; nil: there is no topic.
+func (p *Pipeline) letters(ctx context.Context) (*deadletter.Index, error) {
 	if p.Config.Sink.Kind != config.SinkKafka {
-		return none, nil
+		return nil, nil
 	}
 	broker := p.Config.Sink.Kafka
 	broker.Topics.Create = false
 	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "",
 		p.Component("deadletter"))
-	switch {
-	case errors.Is(err, sink.ErrUnknownTopic),
-		errors.Is(err, sink.ErrPermission) && !p.Config.DeadLetter.On():
-		return none, nil
-	case err != nil:
-		return nil, err
+	var index *deadletter.Index
+	if err == nil {
+		defer store.Close()
+		index, err = deadletter.Read(ctx, store)
 	}
-	defer store.Close()
-	letters, err := deadletter.Read(ctx, store)
+	if errors.Is(err, sink.ErrUnknownTopic) || p.noLetters(err) {
+		return nil, nil
+	}
+	return index, err
+}
+
+// parks reads which keys are parked by open dead letters.
+func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error) {
+	letters, err := p.letters(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if letters == nil {
+		return func(*sink.Message) bool { return false }, nil
 	}
 	return letters.Parks(), nil
 }

@@ -73,7 +73,8 @@ type openLetters struct {
 	pipeline *Pipeline
 	store    *producer.DeadLetters // nil: not open
 	index    *deadletter.Index
-	missing  bool // there is no topic, and no policy makes one
+	source   sink.Source // of this relay
+	missing  bool        // there is no topic, and no policy makes one
 }
 
 func (o *openLetters) close() {
@@ -83,16 +84,22 @@ func (o *openLetters) close() {
 	o.store = nil
 }
 
-// rows returns the ids of these rows by relation.
-func (o *openLetters) rows(ctx context.Context) (map[string][]string, error) {
+// rows returns the ids of these rows by relation: of letters of this slot, and of others.
+func (o *openLetters) rows(ctx context.Context) (own, foreign map[string][]string, err error) {
 	entries, err := o.entries(ctx)
-	open := map[string][]string{}
+	own, foreign = map[string][]string{}, map[string][]string{}
 	for _, e := range entries {
-		if e.Open() {
-			open[e.Relation] = append(open[e.Relation], e.EventID)
+		if !e.Open() {
+			continue
 		}
+		of := own
+		if system, slotName, ok := deadletter.ParseSource([]byte(e.Source)); ok &&
+			(system != o.source.SystemID || slotName != o.source.Slot) {
+			of = foreign
+		}
+		of[e.Relation] = append(of[e.Relation], e.EventID)
 	}
-	return open, err
+	return own, foreign, err
 }
 
 // entries returns all dead letters. Also without a policy that makes them there may be earlier
@@ -121,6 +128,9 @@ func (o *openLetters) entries(ctx context.Context) ([]*deadletter.Entry, error) 
 func (o *openLetters) read(ctx context.Context, cfg config.Config) (err error) {
 	if o.store != nil {
 		return o.index.Update(ctx, 0)
+	}
+	if o.source, err = Source(ctx, cfg); err != nil {
+		return err
 	}
 	broker := cfg.Sink.Kafka
 	broker.Topics.Create = false

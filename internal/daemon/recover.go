@@ -47,7 +47,10 @@ func Recover(ctx context.Context, env Environment, cfg config.Config, sel backfi
 		Router: p.NewRouter,
 		Say:    say,
 	}
-	if cfg.DeadLetter.On() {
+	switch letters, err := p.letters(ctx); {
+	case err != nil:
+		return nil, err
+	case letters != nil:
 		if err := p.countDeadLetters(ctx, &parts); err != nil {
 			return nil, err
 		}

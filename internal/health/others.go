@@ -47,6 +47,9 @@ func (f *facts) locked() bool {
 // session reads, and which it alone keeps back, is not the cause.
 func (f *facts) largestOther() (largest slot.Status, found bool) {
 	most := orZero(f.slot.RetainedBytes)
+	if f.slot.Lost() {
+		most = 0 // PostgreSQL 18 may leave its restart_lsn
+	}
 	_, blocked := f.blocker()
 	for _, s := range f.Observation.Others {
 		kept, lag := orZero(s.RetainedBytes), orZero(s.LagBytes)

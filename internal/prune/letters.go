@@ -3,6 +3,8 @@ package prune
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -29,8 +31,14 @@ func (p *Pruner) readLetters(ctx context.Context,
 	if p.parts.DeadLetters == nil {
 		return l, nil
 	}
-	if l.byRelation, err = p.parts.DeadLetters(ctx); err != nil {
+	own, foreign, err := p.parts.DeadLetters(ctx)
+	if err != nil {
 		return l, fmt.Errorf("read which rows have open dead letters: %w", err)
+	}
+	l.byRelation = map[string][]string{}
+	maps.Copy(l.byRelation, own)
+	for relation, ids := range foreign { // perhaps of this relay with another name of its slot
+		l.byRelation[relation] = slices.Concat(own[relation], ids)
 	}
 	here := map[string]bool{}
 	for _, src := range p.parts.Tables {
@@ -41,7 +49,7 @@ func (p *Pruner) readLetters(ctx context.Context,
 			here[partition.Schema+"."+partition.Name] = true
 		}
 	}
-	for relation, ids := range l.byRelation {
+	for relation, ids := range own {
 		// a logical message is in no table
 		if !here[relation] && !strings.HasPrefix(relation, "message:") {
 			l.elsewhere = append(l.elsewhere, ids...)

@@ -80,8 +80,12 @@ func (r *partitionRun) ahead(ctx context.Context, ahead int, tables [][2]string)
 		return nil
 	}
 	err := r.note(ctx, r.table.quoted(), "", r.createAhead(ctx, ahead))
-	if err == nil && len(r.result.Created) > 0 && !r.dryRun {
-		r.table, err = readPartitioned(ctx, r.conn, r.table.Schema, r.table.Name, tables)
+	if err != nil || len(r.result.Created) == 0 || r.dryRun {
+		return err
+	}
+	t, err := readPartitioned(ctx, r.conn, r.table.Schema, r.table.Name, tables)
+	if err == nil { // else finish has the one from before
+		r.table = t
 	}
 	return err
 }

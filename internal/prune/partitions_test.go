@@ -23,7 +23,7 @@ func (r *partitionRig) pruner(t *testing.T, letters map[string][]string) *Pruner
 	cfg.PartitionsAhead = 2
 	pruner := New(Parts{Postgres: r.cfg, Config: cfg, Slot: r.slot, Publication: "pub",
 		Tables:      []Source{{Table: "public.outbox", ID: "id", Timestamp: "created_at"}},
-		DeadLetters: func(context.Context) (map[string][]string, error) { return letters, nil },
+		DeadLetters: func(context.Context) (own, foreign map[string][]string, err error) { return letters, nil, nil },
 		Metrics:     metrics.New(prometheus.NewRegistry(), r.slot), Log: zerolog.New(zerolog.NewTestWriter(t))})
 	t.Cleanup(pruner.Close)
 	return pruner

@@ -21,8 +21,9 @@ type Parts struct {
 	Slot, Publication string
 	Tables            []Source
 	// DeadLetters returns the ids of rows with open dead letters by the relation that the letter
-	// names: a table, a partition, or "message:<prefix>". nil: there are none.
-	DeadLetters func(ctx context.Context) (map[string][]string, error)
+	// names: a table, a partition, or "message:<prefix>". foreign are those of other relays that
+	// share the topic. nil: there are none.
+	DeadLetters func(ctx context.Context) (own, foreign map[string][]string, err error)
 	LockWait    time.Duration // for another pruner of the slot to end its run
 	Metrics     *metrics.Set
 	Log         zerolog.Logger

@@ -191,7 +191,7 @@ func TestPruner_KeepsRowsWithOpenDeadLetters(t *testing.T) {
 	kept := map[string][]string{}
 	pruner := p.pruner(func(parts *Parts) {
 		onDelivery(parts)
-		parts.DeadLetters = func(context.Context) (map[string][]string, error) { return kept, nil }
+		parts.DeadLetters = func(context.Context) (own, foreign map[string][]string, err error) { return kept, nil, nil }
 	})
 	p.once(pruner, Save)
 	p.insert("a")
@@ -228,7 +228,7 @@ func TestPruner_KeepsRowsWithOpenDeadLettersOfARenamedTable(t *testing.T) {
 			pruner := p.pruner(func(parts *Parts) {
 				onDelivery(parts)
 				parts.Tables[0].Table = c.now
-				parts.DeadLetters = func(context.Context) (map[string][]string, error) { return kept, nil }
+				parts.DeadLetters = func(context.Context) (own, foreign map[string][]string, err error) { return kept, nil, nil }
 			})
 			require.EqualValues(t, 1, p.once(pruner, Save).Removed)
 			require.EqualValues(t, 1, p.once(pruner, DryRun).Held)
@@ -328,11 +328,11 @@ func TestPruner_EveryStatement(t *testing.T) {
 				for _, kept := range []string{"", "some id"} {
 					pruner := p.pruner(func(parts *Parts) {
 						parts.Config.Column, parts.Config.OnDelivery, parts.Config.Retention = column, onDelivery, time.Microsecond
-						parts.DeadLetters = func(context.Context) (map[string][]string, error) {
+						parts.DeadLetters = func(context.Context) (own, foreign map[string][]string, err error) {
 							if kept == "" {
-								return nil, nil
+								return nil, nil, nil
 							}
-							return map[string][]string{"public.outbox": {kept}}, nil
+							return map[string][]string{"public.outbox": {kept}}, nil, nil
 						}
 					})
 					p.once(pruner, Save) // begins a coverage with this column

@@ -49,6 +49,10 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	if at >= 0 {
 		all = slices.Delete(all, at, at+1)
 	}
+	for i := range all {
+		// a promoted standby leaves it set, where it means nothing
+		all[i].Synced = all[i].Synced && o.Server.Standby
+	}
 	for i := range all { // by the server's clock; PostgreSQL 17 and later report it
 		if s := &all[i]; s.Active {
 			s.InactiveSince = time.Time{}
