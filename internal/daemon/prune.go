@@ -73,8 +73,8 @@ type openLetters struct {
 	pipeline *Pipeline
 	store    *producer.DeadLetters // nil: not open
 	index    *deadletter.Index
-	source   sink.Source // of this relay
-	missing  bool        // there is no topic, and no policy makes one
+	system   string // identifier of the server; empty: not known
+	missing  bool   // there is no topic, and no policy makes one
 }
 
 func (o *openLetters) close() {
@@ -94,7 +94,7 @@ func (o *openLetters) rows(ctx context.Context) (own, foreign map[string][]strin
 		}
 		of := own
 		if system, slotName, ok := deadletter.ParseSource([]byte(e.Source)); ok &&
-			(system != o.source.SystemID || slotName != o.source.Slot) {
+			(o.system != "" && system != o.system || slotName != o.pipeline.Config.Slot.Name) {
 			of = foreign
 		}
 		of[e.Relation] = append(of[e.Relation], e.EventID)
@@ -129,7 +129,7 @@ func (o *openLetters) read(ctx context.Context, cfg config.Config) (err error) {
 	if o.store != nil {
 		return o.index.Update(ctx, 0)
 	}
-	if o.source, err = Source(ctx, cfg); err != nil {
+	if o.system, err = systemIdentifier(ctx, cfg.Postgres); err != nil {
 		return err
 	}
 	broker := cfg.Sink.Kafka

@@ -88,14 +88,19 @@ func Source(ctx context.Context, cfg config.Config) (sink.Source, error) {
 		Slot: cfg.Slot.Name}, nil
 }
 
-// countDeadLetters has rows with a dead letter count as delivered.
-func (p *Pipeline) countDeadLetters(ctx context.Context, parts *backfill.RecoveryParts) error {
-	conn, err := postgres.Connect(ctx, p.Config.Postgres)
+// systemIdentifier is postgres.SystemIdentifier over a connection of its own.
+func systemIdentifier(ctx context.Context, cfg postgres.Config) (string, error) {
+	conn, err := postgres.Connect(ctx, cfg)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer postgres.Close(conn)
-	system, err := postgres.SystemIdentifier(ctx, conn)
+	return postgres.SystemIdentifier(ctx, conn)
+}
+
+// countDeadLetters has rows with a dead letter count as delivered.
+func (p *Pipeline) countDeadLetters(ctx context.Context, parts *backfill.RecoveryParts) error {
+	system, err := systemIdentifier(ctx, p.Config.Postgres)
 	if err != nil {
 		return err
 	}
