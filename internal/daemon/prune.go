@@ -84,22 +84,28 @@ func (o *openLetters) close() {
 	o.store = nil
 }
 
-// rows returns the ids of these rows by relation: of letters of this slot, and of others.
+// rows returns the ids of these rows by relation: of letters of this relay, and of others.
 func (o *openLetters) rows(ctx context.Context) (own, foreign map[string][]string, err error) {
 	entries, err := o.entries(ctx)
+	own, foreign = openRows(entries, o.system, o.pipeline.Config.Slot.Name)
+	return own, foreign, err
+}
+
+func openRows(entries []*deadletter.Entry, system, slotName string,
+) (own, foreign map[string][]string) {
 	own, foreign = map[string][]string{}, map[string][]string{}
 	for _, e := range entries {
 		if !e.Open() {
 			continue
 		}
 		of := own
-		if system, slotName, ok := deadletter.ParseSource([]byte(e.Source)); ok &&
-			(o.system != "" && system != o.system || slotName != o.pipeline.Config.Slot.Name) {
+		if ofSystem, ofSlot, ok := deadletter.ParseSource([]byte(e.Source)); ok &&
+			(system != "" && ofSystem != system || ofSlot != slotName) {
 			of = foreign
 		}
 		of[e.Relation] = append(of[e.Relation], e.EventID)
 	}
-	return own, foreign, err
+	return own, foreign
 }
 
 // entries returns all dead letters. Also without a policy that makes them there may be earlier
