@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strconv"
 	"sync"
 
@@ -17,15 +18,18 @@ func init() {
 	if err != nil {
 		return
 	}
+	// What differs only in constants is one statement: a pruner has new ones in each run, for hours.
+	constant := regexp.MustCompile(`'(?:[^']|'')*'|[0-9]+`)
 	var mu sync.Mutex
 	known := map[string]bool{}
 	postgres.ObserveStatements(func(statement string) {
+		form := constant.ReplaceAllLiteralString(statement, "0")
 		mu.Lock()
 		defer mu.Unlock()
-		if known[statement] {
+		if known[form] {
 			return
 		}
-		known[statement] = true
+		known[form] = true
 		f, err := os.OpenFile(path+".statements", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return // of another user, or the directory is gone
