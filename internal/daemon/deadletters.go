@@ -110,6 +110,13 @@ func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error
 	return letters.Parks(), nil
 }
 
+// ofAnotherRelay reports whether a dead letter with this source is of a relay that shares topics,
+// for another slot or server. system is empty if it is not known.
+func ofAnotherRelay(source []byte, system, slotName string) bool {
+	ofSystem, ofSlot, ok := deadletter.ParseSource(source)
+	return ok && (system != "" && ofSystem != system || ofSlot != slotName)
+}
+
 // Rerouter routes rows of dead letters again, as the relay does. It connects to the database when
 // it first needs it. One goroutine uses it.
 type Rerouter struct {

@@ -99,8 +99,7 @@ func openRows(entries []*deadletter.Entry, system, slotName string,
 			continue
 		}
 		of := own
-		if ofSystem, ofSlot, ok := deadletter.ParseSource([]byte(e.Source)); ok &&
-			(system != "" && ofSystem != system || ofSlot != slotName) {
+		if ofAnotherRelay([]byte(e.Source), system, slotName) {
 			of = foreign
 		}
 		of[e.Relation] = append(of[e.Relation], e.EventID)

@@ -124,8 +124,7 @@ func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
 		case deadletter.HeaderSource:
-			if ofSystem, ofSlot, ok := deadletter.ParseSource(h.Value); ok &&
-				(system != "" && ofSystem != system || ofSlot != slot) {
+			if ofAnotherRelay(h.Value, system, slot) {
 				return "", ""
 			}
 		case deadletter.HeaderRelation:

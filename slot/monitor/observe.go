@@ -50,11 +50,11 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 		all = slices.Delete(all, at, at+1)
 	}
 	for i := range all {
+		s := &all[i]
 		// a promoted standby leaves it set, where it means nothing
-		all[i].Synced = all[i].Synced && o.Server.Standby
-	}
-	for i := range all { // by the server's clock; PostgreSQL 17 and later report it
-		if s := &all[i]; s.Active {
+		s.Synced = s.Synced && o.Server.Standby
+		// by the server's clock; PostgreSQL 17 and later report it
+		if s.Active {
 			s.InactiveSince = time.Time{}
 		} else if s.InactiveSince.IsZero() {
 			s.InactiveSince = m.seen.since("inactive "+s.Name, a.Now)
