@@ -15,7 +15,7 @@ const settleTime = 10 * time.Minute
 
 // rowLetters are the dead letters of the rows of one table.
 type rowLetters struct {
-	held     []string          // ids of rows that were not published; not nil
+	held     []string          // ids of rows that may not have been published; not nil
 	failed   map[string]string // errors of open and discarded ones, by the id of the row
 	redriven map[string]string // by the id of the row; the errors are empty
 	settled  bool              // no dead letter is younger than settleTime
@@ -23,15 +23,22 @@ type rowLetters struct {
 	signs    []string          // what was applied once these are written
 }
 
-// lettersOf selects the dead letters of one slot and of the relations of a table. applied has the
-// signs of those that were written already.
+// lettersOf selects the dead letters of a slot that are of the relations of one table, or of none
+// of the relations of now: a table that was renamed since keeps its coverage. The rows of these are
+// held in every table, and nothing is written to them. applied has the signs of what was written
+// already.
 func lettersOf(entries []*deadletter.Entry, system, slot string, relations []string,
-	applied map[string]bool, now time.Time) rowLetters {
+	now map[string]bool, applied map[string]bool, at time.Time) rowLetters {
 	l := rowLetters{held: []string{}, failed: map[string]string{}, redriven: map[string]string{},
 		settled: true}
+	elsewhere := func(e *deadletter.Entry) bool {
+		// a logical message is in no table
+		return !now[e.Relation] && !strings.HasPrefix(e.Relation, "message:")
+	}
 	ofSlot := func(e *deadletter.Entry) bool {
 		s, name, ok := deadletter.ParseSource([]byte(e.Source))
-		return ok && s == system && name == slot && slices.Contains(relations, e.Relation)
+		return ok && s == system && name == slot &&
+			(slices.Contains(relations, e.Relation) || elsewhere(e))
 	}
 	// The open ones last: of several dead letters of a row an open one counts.
 	var ordered []*deadletter.Entry
@@ -56,10 +63,10 @@ func lettersOf(entries []*deadletter.Entry, system, slot string, relations []str
 			l.held = append(l.held, id)
 		}
 		sign := e.ID.String() + e.Action
-		if applied[sign] {
+		if applied[sign] || elsewhere(e) {
 			continue
 		}
-		if now.Sub(e.At) > settleTime {
+		if at.Sub(e.At) > settleTime {
 			l.signs = append(l.signs, sign)
 		} else {
 			l.settled = false

@@ -71,10 +71,16 @@ func (w *Writer) sweep(ctx context.Context) (n counts, complete bool, err error)
 		}
 	}
 	complete = true
+	now := map[string]bool{}
+	for _, t := range tables {
+		for _, name := range t.names {
+			now[name] = true
+		}
+	}
 	for _, t := range tables {
 		of := coverages[:len(t.relations)]
 		coverages = coverages[len(t.relations):]
-		more, all, err := w.table(ctx, t, of, entries)
+		more, all, err := w.table(ctx, t, now, of, entries)
 		n.published, n.failed = n.published+more.published, n.failed+more.failed
 		complete = complete && (all || isProblem(err))
 		if err != nil && (w.conn.IsClosed() || ctx.Err() != nil) {
@@ -200,10 +206,10 @@ func isProblem(err error) bool {
 	return is
 }
 
-// table writes the rows of one table.
-func (w *Writer) table(ctx context.Context, t *table, coverages []*prune.Coverage,
-	entries []*deadletter.Entry) (n counts, complete bool, err error) {
-	l := lettersOf(entries, w.system, w.parts.Slot, t.names, w.applied, time.Now())
+// table writes the rows of one table. now has the names of all tables and partitions.
+func (w *Writer) table(ctx context.Context, t *table, now map[string]bool,
+	coverages []*prune.Coverage, entries []*deadletter.Entry) (n counts, complete bool, err error) {
+	l := lettersOf(entries, w.system, w.parts.Slot, t.names, now, w.applied, time.Now())
 	complete = l.settled
 	for i, r := range t.relations {
 		s := statements{cfg: w.parts.Config, relation: r, src: t.src}

@@ -293,6 +293,28 @@ func TestSweep_KeepsDeadLettersPendingWithoutAStatus(t *testing.T) {
 	p.is(`SELECT concat_ws(' ', payload, published_at IS NULL, last_error) FROM outbox ORDER BY number`, "a f", "b f")
 }
 
+// A table that was renamed keeps its coverage, so the rows of its dead letters are held, and those without an id hold all.
+func TestSweep_HoldsRowsWithDeadLettersOfARenamedTable(t *testing.T) {
+	p := newPlace(t, outbox, nil)
+	p.sweep()
+	p.Exec(`INSERT INTO outbox (id, payload) VALUES ('a', 'a'), ('b', 'b')`)
+	p.letters = []*deadletter.Entry{p.entry("a", "a", "")}
+	p.letters[0].Relation = "public.outbox_before"
+	require.Equal(t, counts{published: 1}, p.sweep())
+	p.is(`SELECT concat_ws(' ', payload, status::text, last_error) FROM outbox ORDER BY number`, "a PENDING", "b PUBLISHED")
+	p.letters[0].Action = deadletter.Redriven
+	require.Equal(t, counts{published: 1}, p.sweep())
+
+	p.Exec(`INSERT INTO outbox (id, payload) VALUES ('c', 'c')`)
+	p.letters = []*deadletter.Entry{p.entry("9", "", "")}
+	p.letters[0].Relation = "message:orders"
+	require.Equal(t, counts{published: 1}, p.sweep(), "a logical message is in no table")
+	p.Exec(`INSERT INTO outbox (id, payload) VALUES ('d', 'd')`)
+	p.letters[0].Relation = "public.outbox_before"
+	_, _, err := p.writer.sweep(t.Context())
+	require.ErrorContains(t, err, "has an open dead letter without the id of its row")
+}
+
 // A trigger would run the code of the table's owner with the rights of the relay.
 func TestSweep_JudgesTheTableInTheTransactionThatWrites(t *testing.T) {
 	p := newPlace(t, outbox, nil)
