@@ -41,7 +41,7 @@ type Slot struct {
 	Conflicting bool `json:"conflicting,omitempty"`
 	// 17: standbys may keep a copy
 	Failover bool `json:"failover"`
-	Synced   bool `json:"synced"` // 17: this is such a copy
+	Synced   bool `json:"synced"` // 17: this is such a copy, on a standby
 	// 17; zero: active, or not known
 	InactiveSince      time.Time `json:"inactive_since,omitzero"`
 	InvalidationReason string    `json:"invalidation_reason,omitempty"` // 17; empty: valid
@@ -78,7 +78,12 @@ func (r CatalogRow) Parse() Slot {
 const CurrentLSNSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN
 	pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
 
-const selectSlots = `SELECT pg_catalog.to_jsonb(s), (` + CurrentLSNSQL +
+// RowSQL is the row s of pg_replication_slots as a CatalogRow. A promotion leaves synced set, where
+// it means nothing: the slot is a copy no more.
+const RowSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.to_jsonb(s)
+	ELSE pg_catalog.to_jsonb(s) - 'synced' END`
+
+const selectSlots = `SELECT ` + RowSQL + `, (` + CurrentLSNSQL +
 	`)::text FROM pg_catalog.pg_replication_slots s`
 
 // Get reads one slot, with the server's position. ErrNotFound if there is none of this name.

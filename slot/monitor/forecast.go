@@ -125,7 +125,7 @@ func limitText(o Observation, wal written, p pressure, passed float64) string {
 // a checkpoint, unless a session reads from it.
 func lossByIdleness(o Observation) Estimate {
 	s, timeout := o.Slot, float64(o.Limit.IdleTimeout)
-	if timeout <= 0 || s.Active || s.InactiveSince.IsZero() || o.Server.Standby && s.Synced {
+	if timeout <= 0 || s.Active || s.InactiveSince.IsZero() || s.Synced {
 		return never("")
 	}
 	passed := max(0, s.InactiveSince.Sub(serverNow(o)).Seconds()+timeout)

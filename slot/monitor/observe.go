@@ -51,8 +51,6 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	}
 	for i := range all {
 		s := &all[i]
-		// a promoted standby leaves it set, where it means nothing
-		s.Synced = s.Synced && o.Server.Standby
 		// by the server's clock; PostgreSQL 17 and later report it
 		if s.Active {
 			s.InactiveSince = time.Time{}

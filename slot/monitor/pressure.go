@@ -50,8 +50,8 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 		}
 	}
 	d, now := o.Distance, serverNow(o)
-	copied := o.Server.Standby && o.Slot.Synced // follows the primary's; no session reads from it
-	if !o.Slot.Active && !copied {
+	// a copy follows the slot of the primary: no session reads from it
+	if !o.Slot.Active && !o.Slot.Synced {
 		away := float64(d.ConfirmedStill)
 		if !o.Slot.InactiveSince.IsZero() {
 			away = max(away, now.Sub(o.Slot.InactiveSince).Seconds())

@@ -124,7 +124,7 @@ func observeSQL(major int, r rights, volume int64) string {
 				pg_catalog.current_setting('checkpoint_completion_target')::float8,
 			'idle_replication_slot_timeout_seconds', ` + seconds("idle_replication_slot_timeout") + `)`,
 		`'synchronized_standby_slots', pg_catalog.current_setting('synchronized_standby_slots', true)`,
-		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object(
+		`'slots', (SELECT pg_catalog.jsonb_agg((` + slot.RowSQL + `) || pg_catalog.jsonb_build_object(
 			'xmin_age', pg_catalog.age(s.xmin), 'catalog_xmin_age', pg_catalog.age(s.catalog_xmin))
 			ORDER BY s.slot_name) FROM pg_catalog.pg_replication_slots s)`,
 		`'stream', (SELECT pg_catalog.jsonb_build_object('pid', r.pid, 'application', r.application_name,

@@ -55,6 +55,9 @@ func TestFault08_PromotionLosesNothing(t *testing.T) {
 			p.drained(t, time.Minute)
 			require.Zero(t, relay.ask().Relay.Phantoms.Messages)
 			require.Zero(t, relay.Log.Count("consumers have messages of transactions that are not in the database"))
+			// Else the monitor would not report the end of a session whose connection is half open.
+			require.True(t, query[bool](t, p.onStandby, "SELECT synced FROM pg_replication_slots WHERE slot_name = $1", p.slot), "the promotion leaves it set")
+			require.False(t, relay.ask().Slot.Synced, "the slot is a copy no more")
 			relay.stop(t)
 			v := p.judge(t)
 			requireNothingLost(t, v)

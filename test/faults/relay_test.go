@@ -91,6 +91,7 @@ type status struct {
 			Timeline int32
 		}
 	}
+	Slot    struct{ Synced bool }
 	Verdict struct {
 		State      string
 		Conditions []struct{ Name string }
