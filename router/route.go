@@ -56,6 +56,9 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
 	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation,
 		// good for as long as the bytes of the event: until its message is delivered
 		EventID: connect.Alias(values[p.id.Index])}
+	if ev.Relation != nil {
+		m.Origin.OID = ev.Relation.OID
+	}
 	return nil
 }
 

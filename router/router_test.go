@@ -60,7 +60,7 @@ func TestRoute_WritesTheBaselineRecord(t *testing.T) {
 	require.Equal(t, &sink.Message{
 		Topic: "outbox.event.User", Key: []byte("10711fa5"), Value: []byte("{}"), Partition: sink.ByKey, Timestamp: committed,
 		Headers: []sink.Header{{Key: "id", Value: []byte(baseID)}},
-		Origin:  sink.Origin{LSN: 0x16B374D848, Index: 3, CommitTime: committed, Relation: "public.outbox", EventID: baseID},
+		Origin:  sink.Origin{LSN: 0x16B374D848, Index: 3, CommitTime: committed, OID: 16400, Relation: "public.outbox", EventID: baseID},
 	}, m)
 }
 

@@ -46,6 +46,7 @@ type Origin struct {
 	Index       uint32        // of the event in its transaction
 	Transaction uint64        // the window's number of the transaction
 	Generation  uint32        // of the window, in which the message was added
+	OID         uint32        // of the relation; zero: not known, or a logical message has none
 	CommitTime  time.Time     // by the server's clock
 	HandedOver  time.Time     // to the sink, by our clock
 	Relation    string        // schema-qualified table, or "message:<prefix>"

@@ -123,6 +123,7 @@ type Rerouter struct {
 	pipeline *Pipeline
 	conn     *pgx.Conn
 	router   *router.Router
+	system   string // identifier of the server; empty: not known
 }
 
 // NewRerouter returns a Rerouter, which the caller closes.
@@ -147,6 +148,9 @@ func (r *Rerouter) open(ctx context.Context) (err error) {
 		}
 	}
 	if r.router == nil {
+		if r.system, err = postgres.SystemIdentifier(ctx, r.conn); err != nil {
+			return err
+		}
 		if err := r.pipeline.prepareTables(ctx); err != nil {
 			return err
 		}
@@ -170,41 +174,78 @@ func (r *Rerouter) Row(
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	rel, err := r.relation(ctx, d.Relation)
+	table, err := r.tableOf(ctx, l, d)
+	if err != nil {
+		return nil, err
+	}
+	rel, err := r.relation(ctx, table, d)
 	if err != nil {
 		return nil, err
 	}
 	where, values := r.condition(l, d, rel)
 	if len(values) == 0 {
-		return nil, fmt.Errorf("nothing is known by which its row in %s could be found", d.Relation)
+		return nil, fmt.Errorf("nothing is known by which its row in %s could be found", table)
 	}
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 2", check.ColumnList(rel),
-		pgx.Identifier{rel.Namespace, rel.Name}.Sanitize(), where)
+		slot.QuoteTable(table), where)
 	// In text format, as the stream brings it.
 	result := r.conn.PgConn().ExecParams(ctx, query, values, nil, nil, nil).Read()
 	if result.Err != nil {
-		err := fmt.Errorf("read the row from %s: %w", d.Relation, postgres.Error(result.Err))
-		return nil, exit.Unreadable(err, d.Relation, r.conn.Config().User)
+		err := fmt.Errorf("read the row from %s: %w", table, postgres.Error(result.Err))
+		return nil, exit.Unreadable(err, table, r.conn.Config().User)
 	}
 	switch len(result.Rows) {
 	case 0:
-		return nil, fmt.Errorf("its row is no longer in %s", d.Relation)
+		return nil, fmt.Errorf("its row is no longer in %s", table)
 	case 1:
 		return &replication.Event{
 			Kind: replication.Insert, XID: d.XID, Relation: rel, Values: result.Rows[0],
 		}, nil
 	}
-	return nil, fmt.Errorf("several rows of %s could be it", d.Relation)
+	return nil, fmt.Errorf("several rows of %s could be it", table)
 }
 
-// relation is a table with its published columns, or with all if it is not published.
-func (r *Rerouter) relation(ctx context.Context, name string) (*replication.Relation, error) {
+const selectTable = `
+SELECT pg_catalog.format('%s.%s', n.nspname, c.relname)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = $1 AND c.relkind IN ('r', 'p')`
+
+// tableOf decides which table a claim is read from, and returns its name of now. Another table may
+// have the name that the claim has, so the OID decides; but only in the database that gave it.
+func (r *Rerouter) tableOf(
+	ctx context.Context, l *deadletter.Letter, d deadletter.Document,
+) (string, error) {
+	if d.OID == 0 || ofAnotherRelay([]byte(l.Source), r.system, r.pipeline.Config.Slot.Name) {
+		return d.Relation, nil
+	}
+	table, err := postgres.One[string](ctx, r.conn, selectTable, d.OID)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "", fmt.Errorf("the table with its row, %s (OID %d), was dropped, and one that has "+
+			"the name now is another: if the row was copied, insert it again; then discard the "+
+			"dead letter", d.Relation, d.OID)
+	case err != nil:
+		return "", fmt.Errorf("find the table with the OID %d: %w", d.OID, err)
+	}
+	return table, nil
+}
+
+// relation describes the table of a claim with its published columns, or with all if it is not
+// published.
+func (r *Rerouter) relation(
+	ctx context.Context, table string, d deadletter.Document,
+) (*replication.Relation, error) {
 	for _, t := range r.pipeline.tables {
-		if t.Name == name {
+		if t.Name == table {
 			return t.Relation(ctx, r.conn)
 		}
 	}
-	return slot.Relation(ctx, r.conn, name)
+	rel, err := slot.Relation(ctx, r.conn, table)
+	if err == nil {
+		// The router decides by the name that the table had when the row was committed.
+		rel.Namespace, rel.Name = slot.SplitTable(d.Relation)
+	}
+	return rel, err
 }
 
 // condition is the SQL condition of the row of a claim, and its parameters.
@@ -222,7 +263,7 @@ func (r *Rerouter) condition(
 		return strings.Join(conditions, " AND "), values
 	}
 	column := r.pipeline.Config.Router[0].FieldID
-	if rule, found := r.pipeline.Config.Rule(d.Relation); found {
+	if rule, found := r.pipeline.Config.Rule(rel.String()); found {
 		column = rule.FieldID
 	}
 	return equals(rel, column, 1), [][]byte{[]byte(l.EventID)}

@@ -83,7 +83,7 @@ func (w *writer) letter(r *row, p Poison, parks bool) (*sink.Message, error) {
 // claim sets form, headers and value of a claim. If it is too large, it omits the message's own
 // headers, then the columns.
 func (w *writer) claim(out *sink.Message, r *row) (err error) {
-	d := Document{Kind: "insert", Relation: r.Relation}
+	d := Document{Kind: "insert", Relation: r.Relation, OID: r.origin.OID}
 	if r.ev != nil {
 		d = claimOf(r.ev)
 		d.Size = r.ev.Oversize

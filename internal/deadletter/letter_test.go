@@ -43,3 +43,18 @@ func TestLetter_OfARowWithAHugeEventIDFits(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, m.Size(), k.writer.limit)
 }
+
+// The broker may refuse a message when its row is gone from memory. The name of its table may be another one's by the time of the redrive.
+func TestLetter_ClaimOfAMessageHasTheOIDOfItsTable(t *testing.T) {
+	c := newCluster()
+	k := openTracker(t, c, 0)
+	defer k.Close()
+	_, m := message("k", 1, position{100, 0})
+	m.Origin.OID = 16400
+	letter, err := k.DeadLetter(Poison{Message: m, Cause: TooLarge, Policy: DeadLetter})
+	require.NoError(t, err)
+	require.Equal(t, string(FormClaim), headersOf(letter)[HeaderForm])
+	d, err := parseDocument(letter.Value)
+	require.NoError(t, err)
+	require.EqualValues(t, 16400, d.OID)
+}
