@@ -64,7 +64,8 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 		was = r.commit.Load()
 	}
 	last, at := r.last.Load(), now.UnixNano()
-	if at-last < int64(recentInterval) || !r.last.CompareAndSwap(last, at) {
+	// a difference below zero: the clock was set back
+	if d := at - last; d >= 0 && d < int64(recentInterval) || !r.last.CompareAndSwap(last, at) {
 		return
 	}
 	r.mu.Lock()

@@ -31,6 +31,15 @@ func TestRecent_KeepsASampleOfTheNewest(t *testing.T) {
 	}, events[0])
 }
 
+func TestRecent_GoesOnWhenTheClockIsSetBack(t *testing.T) {
+	var r recent
+	now := time.Now()
+	for i := range 3 {
+		r.delivered(&sink.Message{Topic: "orders"}, now.Add(-time.Duration(i)*time.Hour).Round(0), 0)
+	}
+	require.Len(t, r.events, 3)
+}
+
 func TestRecent_KeepsNoMemoryOfABatch(t *testing.T) {
 	r := &Relay{}
 	batch := "order" + strings.Repeat("x", 1<<20)

@@ -225,6 +225,69 @@ func TestTransactional_CommitsNothingOfWhichARecordFailed(t *testing.T) {
 	require.Zero(t, stored)
 }
 
+// Close waits for the commit under way. What the broker refuses meanwhile is no failure of the sink, which has stopped: neither
+// the records beside it nor a position may become visible.
+func TestTransactional_CommitsNothingThatIsRefusedWhileItCloses(t *testing.T) {
+	for _, refused := range []string{"orders", positionTopic} {
+		t.Run(refused, func(t *testing.T) {
+			c := parts.Cluster(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
+			cfg := quick(c.ListenAddrs()...)
+			got, commits := newOutcomes(), newCommits()
+			s, err := OpenTransactional(parts.Within(t, patience), cfg, positionTopic, zerolog.Nop(), got.done, commits.committed)
+			require.NoError(t, err)
+			_, err = s.Begin(parts.Within(t, patience), someSource)
+			require.NoError(t, err)
+			ms := numbered("orders", 2)
+			ms[0].Partition, ms[1].Partition = 0, 1
+			require.NoError(t, s.Publish(parts.Within(t, patience), ms[:1]))
+			require.NoError(t, got.wait(t, 1)[0].err)
+
+			id := c.TopicInfo(refused).TopicID
+			committed := false
+			c.ControlKey(int16(kmsg.EndTxn), func(request kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				committed = committed || request.(*kmsg.EndTxnRequest).Commit
+				return nil, nil, false
+			})
+			waits, refuse := make(chan struct{}), make(chan struct{})
+			c.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				produce := request.(*kmsg.ProduceRequest)
+				of := produce.Topics[0]
+				if of.Topic != refused && of.TopicID != id {
+					return nil, nil, false
+				}
+				close(waits)
+				c.SleepControl(func() { <-refuse })
+				response := produce.ResponseKind().(*kmsg.ProduceResponse)
+				topic, partition := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
+				topic.Topic, topic.TopicID = of.Topic, of.TopicID
+				partition.Partition, partition.ErrorCode = of.Partitions[0].Partition, kerr.InvalidRecord.Code
+				topic.Partitions = append(topic.Partitions, partition)
+				response.Topics = append(response.Topics, topic)
+				return response, nil, true
+			})
+			if refused == "orders" {
+				require.NoError(t, s.Publish(parts.Within(t, patience), ms[1:]))
+			}
+			s.Boundary(sink.Position{Source: someSource, LSN: 2, CommitTime: time.Unix(1, 0)})
+			<-waits
+			parts.Await(t, "the commit", func() (bool, error) { return s.committing.Load(), nil })
+			closed := make(chan error, 1)
+			go func() { closed <- s.Close(parts.Within(t, patience)) }()
+			parts.Await(t, "the sink to stop", func() (bool, error) { return s.stopped(), nil })
+			close(refuse)
+			require.NoError(t, <-closed)
+			require.Empty(t, commits.ends)
+			stored, err := ReadPosition(parts.Within(t, patience), cfg, positionTopic, someSource)
+			require.NoError(t, err)
+			require.Zero(t, stored)
+			c.Close() // ends what writes committed
+			require.False(t, committed)
+		})
+	}
+}
+
 func TestTransactional_SaysWhatToDoAboutTheTimeout(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.InvalidTransactionTimeout,

@@ -32,6 +32,7 @@ type transactionWriter struct {
 
 	mu       sync.Mutex       // guards what follows
 	identity producerIdentity // of the transaction's records; zero: none is acknowledged yet
+	broken   bool             // a record of the transaction failed: it can only be aborted
 	// unstored are the topics written to whose partitions the client may not have stored yet, each
 	// with a partition that has a record. awaitStored clears it.
 	unstored map[string]int32
@@ -111,7 +112,7 @@ func (w *transactionWriter) begin() bool {
 	}
 	w.open, w.began = true, time.Now()
 	w.mu.Lock()
-	w.identity = producerIdentity{}
+	w.identity, w.broken = producerIdentity{}, false
 	w.mu.Unlock()
 	return true
 }
@@ -134,16 +135,18 @@ func (w *transactionWriter) produce(m *sink.Message) {
 // checkIdentity returns the error of a record, or one if its producer identity is not that of the
 // transaction's earlier records.
 func (w *transactionWriter) checkIdentity(r *kgo.Record, err error) error {
-	if err != nil {
-		return w.explainTimeout(err)
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err != nil {
+		w.broken = true
+		return w.explainTimeout(err)
+	}
 	now := identityOf(r)
 	if !w.identity.known {
 		w.identity = now
 	}
 	if w.identity != now {
+		w.broken = true
 		return errProducerChanged
 	}
 	if !w.stored[r.Topic] {
@@ -203,14 +206,16 @@ func (w *transactionWriter) commit(p sink.Position) {
 			s.fail(fmt.Errorf("write the position to topic %q: %w", r.Topic, explain(&s.cfg, err, s.id)))
 		}
 	})
-	_ = s.client.Flush(s.requestCtx) // fails only with requestCtx
-	if s.failed.Load() {
+	if err := s.client.Flush(s.requestCtx); err != nil || s.failed.Load() {
 		return
 	}
 	w.awaitStored()
 	w.mu.Lock()
-	writer := w.identity
+	writer, broken := w.identity, w.broken
 	w.mu.Unlock()
+	if broken { // while the sink is being closed this is no failure of the sink
+		return
+	}
 	if err := commit(s.requestCtx, s.client, writer); err != nil {
 		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, with unknown "+
 			"outcome: %w", w.messages, p.LSN, explain(&s.cfg, w.explainTimeout(err), s.id)))
