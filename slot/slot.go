@@ -78,8 +78,8 @@ func (r CatalogRow) Parse() Slot {
 const CurrentLSNSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN
 	pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
 
-// RowSQL is the row s of pg_replication_slots as a CatalogRow. A promotion leaves synced set, where
-// it means nothing: the slot is a copy no more.
+// RowSQL is the row s of pg_replication_slots as a CatalogRow. A promotion leaves synced set,
+// where it means nothing: the slot is a copy no more.
 const RowSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.to_jsonb(s)
 	ELSE pg_catalog.to_jsonb(s) - 'synced' END`
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/router"
@@ -15,22 +16,27 @@ import (
 
 // openTopics connects to the topics and reads the dead letters.
 func (r *Recovery) openTopics(ctx context.Context) (err error) {
-	r.deadRows = map[deadRow]struct{}{}
-	if r.topics, err = r.parts.OpenTopics(ctx); err != nil {
+	if r.topics, err = r.parts.OpenTopics(ctx); err != nil || r.parts.DeadLetters == nil {
 		return err
 	}
-	if r.parts.DeadLetters == "" {
-		return nil
+	letters, err := r.parts.DeadLetters(ctx)
+	if err != nil {
+		return err
 	}
-	_, err = r.topics.Read(ctx, r.parts.DeadLetters, time.Time{}, func(m *sink.Message) {
-		if relation, id := r.parts.DeadLetter(m); id != "" {
-			if table, isPartition := r.partitions[relation]; isPartition {
-				relation = table
-			}
-			r.deadRows[deadRow{relation, id}] = struct{}{}
+	r.deadRows, r.renamed, r.parks = map[DeadRow]struct{}{}, map[string]string{}, letters.Parks
+	for _, row := range letters.Rows {
+		table, isPartition := r.partitions[row.Relation]
+		switch {
+		case isPartition:
+			row.Relation = table
+		// a logical message is in no table
+		case !slices.Contains(r.Need.Tables, row.Relation) &&
+			!strings.HasPrefix(row.Relation, "message:"):
+			r.renamed[row.ID] = row.Relation
 		}
-	})
-	return err
+		r.deadRows[row] = struct{}{}
+	}
+	return nil
 }
 
 // compare reads the selected rows, and then looks for them in their topics.
@@ -39,7 +45,8 @@ func (r *Recovery) compare(ctx context.Context) error {
 		r.report.Tables = append(r.report.Tables, TableReport{Table: t.Name})
 	}
 	topics := map[string]bool{}
-	parked := map[digest]struct{}{} // rows of parked keys, without dead letters
+	parked := map[digest]struct{}{}  // rows of parked keys, without dead letters
+	renamed := map[digest]struct{}{} // rows that may have a dead letter under an earlier name
 	err := r.rows(ctx, func(t int, row routed) error {
 		report := &r.report.Tables[t]
 		report.Rows++
@@ -58,8 +65,11 @@ func (r *Recovery) compare(ctx context.Context) error {
 			r.timeless = r.timeless || row.column(r.times[t]) == nil
 			sum := fingerprint(row.message)
 			r.candidates.add(sum)
-			if r.parts.Parked != nil && !r.dead(row) && r.parts.Parked(row.message) {
+			if r.parks != nil && !r.dead(row) && r.parks(row.message) {
 				parked[sum] = struct{}{}
+			}
+			if before := r.renamedFrom(row); before != "" {
+				renamed[sum], r.report.renamedFrom = struct{}{}, before
 			}
 		}
 		return nil
@@ -75,6 +85,9 @@ func (r *Recovery) compare(ctx context.Context) error {
 	}
 	for sum := range parked {
 		r.report.parked += r.candidates.unmarkedOf(sum)
+	}
+	for sum := range renamed {
+		r.report.renamed += int64(r.candidates.unmarkedOf(sum))
 	}
 	return r.countOvertaken(ctx)
 }
@@ -142,7 +155,7 @@ func (r *Recovery) pass(ctx context.Context, p *publisher) error {
 		case r.candidates.unmark(fingerprint(row.message)):
 			report.Delivered++
 			return nil
-		case r.dead(row):
+		case r.dead(row), r.sel.SkipRefused && r.renamedFrom(row) != "":
 			report.DeadLetters++
 			return nil
 		}
@@ -165,8 +178,19 @@ func (r *Recovery) pass(ctx context.Context, p *publisher) error {
 // dead reports whether the row is a dead letter.
 func (r *Recovery) dead(row routed) bool {
 	relation, id := row.origin()
-	_, dead := r.deadRows[deadRow{relation, id}]
+	_, dead := r.deadRows[DeadRow{relation, id}]
 	return dead
+}
+
+// renamedFrom returns the relation of a dead letter with the id of the row, if none of the tables
+// has that name now; else nothing. The table may have been renamed, or be another one, whose ids
+// are the same. Rows that are selected by their ids are meant.
+func (r *Recovery) renamedFrom(row routed) string {
+	if r.dead(row) || len(r.sel.IDs) > 0 {
+		return ""
+	}
+	_, id := row.origin()
+	return r.renamed[id]
 }
 
 // rows calls each with every selected row, table by table, in the order of each table.

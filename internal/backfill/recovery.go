@@ -21,16 +21,22 @@ type RecoveryParts struct {
 	OpenTopics func(ctx context.Context) (Topics, error)
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
-	// DeadLetters is the dead-letter topic, whose rows count as delivered; empty: none. DeadLetter
-	// returns the row of one of its records.
-	DeadLetters string
-	DeadLetter  func(m *sink.Message) (relation, id string)
-	// Parked reports whether open dead letters park the key of a message. It is called after all dead
-	// letters were read. nil: no key is parked.
-	Parked func(m *sink.Message) bool
+	// DeadLetters reads the dead letters, once, when no relay writes any more. nil: there are none.
+	DeadLetters func(ctx context.Context) (DeadLetters, error)
 	// Say shows the user what is being done.
 	Say func(format string, args ...any)
 }
+
+// DeadLetters are the dead letters of the relay.
+type DeadLetters struct {
+	// Rows have a dead letter, open or not, and so count as delivered.
+	Rows []DeadRow
+	// Parks reports whether open dead letters park the key of a message; nil: no key is parked.
+	Parks func(m *sink.Message) bool
+}
+
+// DeadRow is the row of a dead letter: the relation that it was in, and the id of its event.
+type DeadRow struct{ Relation, ID string }
 
 // Topics reads published messages.
 type Topics interface {
@@ -67,12 +73,13 @@ type Recovery struct {
 	times      []string     // time columns of the tables; empty: none
 	timeless   bool         // a selected row has no time: it may have been published at any time
 	candidates fingerprints // of the selected rows; marked: found in a topic
-	deadRows   map[deadRow]struct{}
+	deadRows   map[DeadRow]struct{}
+	// relations of dead letters that no table is now, by the id of the row
+	renamed map[string]string
+	parks   func(m *sink.Message) bool // nil: no key is parked
 	// table by the name of its partition
 	partitions map[string]string
 }
-
-type deadRow struct{ relation, id string }
 
 // NewRecovery makes a Recovery and takes the lock of the slot. Errors: replication.ErrSlotInUse if
 // another process streams from it or publishes the tables, or those of NewTableReader.
@@ -275,6 +282,16 @@ func (r *Recovery) refuse() error {
 			Fix: "postrider deadletter list   # says which keys are parked\n" +
 				"postrider deadletter redrive --key KEY   # or discard, if consumers are never to get " +
 				"them, then recover again",
+		}
+	}
+	if n := r.report.renamed; n > 0 && !r.sel.SkipRefused {
+		return &slot.Error{
+			Err: fmt.Errorf("%s not in the topics, and dead letters of %s, which is none of the tables "+
+				"now, have the same ids; if a table was renamed, they are of these rows: %w", rowsAre(n),
+				r.report.renamedFrom, ErrIncomplete),
+			Fix: "postrider deadletter list --all   # shows the dead letters\n" +
+				"postrider recover --id ID --publish   # publishes a row that has none\n" +
+				"leave out the rows that have one with --skip-refused",
 		}
 	}
 	bounded := r.sel.FromXmin != 0 || !r.sel.Since.IsZero() || len(r.sel.IDs) > 0 || r.sel.Partial

@@ -214,7 +214,7 @@ func TestRecovery_LeavesOutWhatIsADeadLetter(t *testing.T) {
 	x.exec(`INSERT INTO outbox VALUES (5, NULL, 'k', '5'), (6, 'Order', 'k', '6')`)
 	x.letter("public.outbox", 2) // the broker refused it
 	x.letter("public.outbox", 5) // it could not be routed
-	x.letter("public.other", 3)
+	x.letter("message:orders", 3)
 	x.deliver(6)
 	x.letter("public.outbox", 6) // redriven
 	report := x.published(Selection{})
@@ -235,12 +235,31 @@ func TestRecovery_KnowsALetterByTheNameOfThePartition(t *testing.T) {
 	require.Equal(t, []int{1, 3}, x.payloads())
 }
 
+// A letter has the name that the table had when its row was written. Another table may have had that name, and a row with the same id.
+func TestRecovery_DecidesNothingByTheLettersOfAnEarlierName(t *testing.T) {
+	x := newRecoveryPlace(t)
+	x.insert(1, 3)
+	x.letter("public.outbox_before", 1)
+	x.letter("public.outbox_before", 2)
+	x.deliver(1) // so the letter was redriven, or is of another table
+	_, err := x.publish(Selection{})
+	require.ErrorIs(t, err, ErrIncomplete)
+	require.ErrorContains(t, err, "1 row is not in the topics, and dead letters of public.outbox_before, which is none of the tables now, have the same ids")
+	require.Equal(t, []int{1}, x.payloads())
+	report := x.published(Selection{SkipRefused: true})
+	require.Equal(t, []int{1, 3}, x.payloads())
+	require.EqualValues(t, 1, report.Tables[0].DeadLetters)
+	x.published(Selection{IDs: []string{"2"}})
+	require.Equal(t, []int{1, 3, 2}, x.payloads())
+	require.EqualValues(t, 3, x.published(Selection{}).Tables[0].Delivered)
+}
+
 func TestRecovery_PublishesNothingBeforeTheOpenLettersOfAKey(t *testing.T) {
 	x := newRecoveryPlace(t)
 	x.insert(1, 4) // 1 and 4 have one key
 	x.letter("public.outbox", 1)
 	parked := true
-	x.parts.Parked = func(m *sink.Message) bool { return parked && string(m.Key) == "key 1" }
+	x.letters.Parks = func(m *sink.Message) bool { return parked && string(m.Key) == "key 1" }
 	_, err := x.publish(Selection{})
 	require.ErrorIs(t, err, ErrParked)
 	require.ErrorContains(t, err, "1 row of a parked key is to be published", "the letter itself is none")

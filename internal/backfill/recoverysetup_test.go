@@ -23,8 +23,6 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-const letters = "dead.letters"
-
 // topics reads back what is in the broker.
 type topics struct {
 	broker *memory.Broker
@@ -46,14 +44,15 @@ func (t *topics) Close() {}
 
 // place is an outbox whose slot is missing, and a broker in memory with some of its rows.
 type recoveryPlace struct {
-	t      *testing.T
-	dsn    string
-	conn   *pgx.Conn
-	slot   string
-	broker *memory.Broker
-	topics *topics
-	parts  RecoveryParts
-	said   []string
+	t       *testing.T
+	dsn     string
+	conn    *pgx.Conn
+	slot    string
+	broker  *memory.Broker
+	topics  *topics
+	parts   RecoveryParts
+	letters DeadLetters
+	said    []string
 }
 
 func newRecoveryPlace(t *testing.T) *recoveryPlace {
@@ -149,9 +148,6 @@ func (x *recoveryPlace) deliver(ids ...int) {
 func (x *recoveryPlace) payloads() (payloads []int) {
 	x.t.Helper()
 	for _, m := range x.broker.Messages() {
-		if m.Topic == letters {
-			continue
-		}
 		n, err := strconv.Atoi(string(m.Value))
 		require.NoError(x.t, err)
 		payloads = append(payloads, n)
@@ -194,18 +190,10 @@ func (x *recoveryPlace) refuse(payload string) {
 	})
 }
 
-// letter puts a dead letter of a row into its topic.
+// letter has a row have a dead letter.
 func (x *recoveryPlace) letter(relation string, id int) {
-	x.t.Helper()
-	x.parts.DeadLetters = letters
-	x.parts.DeadLetter = func(m *sink.Message) (string, string) {
-		relation, id, _ := strings.Cut(string(m.Value), " ")
-		return relation, id
-	}
-	w, err := sink.OpenSyncPublisher(x.t.Context(), x.broker.Open, nil)
-	require.NoError(x.t, err)
-	defer w.Close()
-	require.NoError(x.t, w.Publish(x.t.Context(), []*sink.Message{{Topic: letters, Partition: sink.ByKey, Value: fmt.Appendf(nil, "%s %d", relation, id)}}))
+	x.letters.Rows = append(x.letters.Rows, DeadRow{relation, strconv.Itoa(id)})
+	x.parts.DeadLetters = func(context.Context) (DeadLetters, error) { return x.letters, nil }
 }
 
 // lose makes a slot lag so far behind that the server gives it up.

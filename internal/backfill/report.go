@@ -26,6 +26,9 @@ type Report struct {
 
 	refused error // of the first row that the router refuses
 	parked  int   // rows to be published that must follow open dead letters of their keys
+	// rows to be published with the id of a dead letter of a relation that no table is now
+	renamed     int64
+	renamedFrom string // one of these relations
 }
 
 // TableReport is what was found in one table.

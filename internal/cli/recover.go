@@ -62,7 +62,8 @@ The login needs SELECT on the tables, and to read the topics.`,
 	f.BoolVar(&c.selection.Partial, "partial-topics", false,
 		"publish every row that is not in the topics, even if they have lost their older records")
 	f.BoolVar(&c.selection.SkipRefused, "skip-refused", false,
-		"leave out rows that cannot be routed")
+		"leave out rows that cannot be routed, and those that may have a dead letter under an earlier "+
+			"name of their table")
 	a.jsonFlag(cmd, "")
 	return cmd
 }

@@ -150,13 +150,7 @@ func TestRecover_CountsDeadLettersAsDelivered(t *testing.T) {
 	i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, created_at) VALUES ('no topic', '1', '{}', now())`)
 	// one that the broker refused, and one that could not be routed
 	for _, id := range []string{"2", "4"} {
-		i.put(k.Brokers()[0], &sink.Message{
-			Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte("{}"),
-			Timestamp: time.Now(),
-			Headers: []sink.Header{{Key: deadletter.HeaderRelation,
-				Value: []byte("public.outbox")},
-				{Key: deadletter.HeaderEventID, Value: []byte(id)}},
-		})
+		i.put(k.Brokers()[0], i.ownLetter("public.outbox", id))
 	}
 	found := i.recovers() // without a policy that makes any they are of an earlier one
 	require.EqualValues(t, 2, found.Undelivered)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
@@ -32,23 +33,84 @@ func newLossy(t *testing.T, env ...string) (i *install, broker string) {
 	return i, k.Brokers()[0]
 }
 
-// letterOfAnother is the dead letter of event 2 of another relay's table.
-func letterOfAnother(relation string) *sink.Message {
+// letterOf is a dead letter without a key. An empty source is that of a relay that did not know its server.
+func letterOf(source, relation, event string) *sink.Message {
 	return &sink.Message{
-		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("77"),
-		Value: []byte(`{"other": "shop"}`), Timestamp: time.Now(),
+		Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte(`{"other": "shop"}`), Timestamp: time.Now(),
 		Headers: []sink.Header{
 			headerOf(deadletter.HeaderForm, string(deadletter.FormMessage)),
-			headerOf(deadletter.HeaderID, "0102030405060708090a0b0c"),
+			headerOf(deadletter.HeaderID, fmt.Sprintf("%024x", event)),
 			headerOf(deadletter.HeaderCause, "refused"),
 			headerOf(deadletter.HeaderPosition, "0/1/0"),
 			headerOf(deadletter.HeaderParks, "false"),
-			headerOf(deadletter.HeaderSource, "7300000000000000000/1/another_slot/postrider"),
+			headerOf(deadletter.HeaderSource, source),
 			headerOf(deadletter.HeaderTopic, "outbox.event.parcel"),
 			headerOf(deadletter.HeaderRelation, relation),
-			headerOf(deadletter.HeaderEventID, "2"),
+			headerOf(deadletter.HeaderEventID, event),
 		},
 	}
+}
+
+// letterOfAnother is the dead letter of event 2 of another relay's table.
+func letterOfAnother(relation string) *sink.Message {
+	return letterOf("7300000000000000000/1/another_slot/postrider", relation, "2")
+}
+
+// ownLetter is the dead letter of an event of this relay.
+func (i *install) ownLetter(relation, event string) *sink.Message {
+	i.t.Helper()
+	return letterOf(i.system()+"/1/"+i.db.Name+"/postrider", relation, event)
+}
+
+// openTransaction has another producer write records with these keys to a topic, and leave the transaction open.
+func (i *install) openTransaction(broker, topic string, keys ...string) *kgo.Client {
+	i.t.Helper()
+	hung, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.TransactionalID("another"), kgo.TransactionTimeout(10*time.Minute))
+	require.NoError(i.t, err)
+	i.t.Cleanup(hung.Close)
+	require.NoError(i.t, hung.BeginTransaction())
+	for _, key := range keys {
+		require.NoError(i.t, hung.ProduceSync(i.t.Context(), &kgo.Record{Topic: topic, Key: []byte(key), Value: []byte("{}")}).FirstErr())
+	}
+	return hung
+}
+
+// What was delivered behind the open transaction of another relay cannot be read, and is not missing.
+func TestRecover_PublishesNothingBehindAnOpenTransaction(t *testing.T) {
+	i, broker := newLossy(t)
+	hung := i.openTransaction(broker, "outbox.event.order", "1", "2", "3")
+	i.deliver(broker, 1, 2, 3)
+	r := i.run("recover")
+	require.Contains(t, r.stderr, "a transaction is open in topic outbox.event.order, partition")
+	r = i.run("recover", "--publish", "--yes")
+	require.Equal(t, exit.Config, r.code)
+	require.Contains(t, r.stderr, `a transaction of another producer is open in topic "outbox.event.order", partition`)
+	require.Contains(t, r.stderr, "try again when its producer has ended it")
+	require.NoError(t, hung.EndTransaction(t.Context(), kgo.TryAbort))
+	require.EqualValues(t, 0, i.recovers("--publish", "--yes").Published)
+}
+
+// The dead letters are those that the other commands see: of committed transactions, also behind an open one.
+func TestRecover_CountsDeadLettersBehindAnOpenTransaction(t *testing.T) {
+	i, broker := newLossy(t, "POSTRIDER_DEADLETTER_REFUSED=dead_letter")
+	i.openTransaction(broker, "postrider.dead_letters", "another")
+	i.deliver(broker, 1, 3)
+	i.put(broker, i.ownLetter("public.outbox", "2"))
+	did := i.recovers("--publish", "--yes")
+	require.EqualValues(t, 0, did.Published)
+	require.EqualValues(t, 1, did.Tables[0].DeadLetters)
+}
+
+// A discarded row must not be published because its table has another name now, nor one of another table be lost.
+func TestRecover_AsksWhoseTheLettersOfAnotherNameAre(t *testing.T) {
+	i, broker := newLossy(t, "POSTRIDER_DEADLETTER_REFUSED=dead_letter")
+	i.deliver(broker, 1, 3)
+	i.put(broker, i.ownLetter("public.outbox_before", "2"))
+	i.ok("deadletter", "discard", "--all", "--yes")
+	r := i.run("recover", "--publish", "--yes")
+	require.Equal(t, exit.Config, r.code)
+	require.Contains(t, r.stderr, "dead letters of public.outbox_before, which is none of the tables now, have the same ids")
+	require.EqualValues(t, 0, i.recovers("--publish", "--yes", "--skip-refused").Published)
 }
 
 // Several relays may share a dead-letter topic: a letter of another one says nothing about a row
@@ -98,12 +160,7 @@ func TestRecover_CountsDeadLettersOfPartitionsAsDelivered(t *testing.T) {
 		CREATE TABLE outbox_p1 PARTITION OF outbox FOR VALUES FROM (0) TO (1000);
 		CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');
 		INSERT INTO outbox (id, aggregate_id, payload) SELECT n, n, jsonb_build_object('n', n) FROM generate_series(1, 3) n`)
-	i.put(k.Brokers()[0], &sink.Message{
-		Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte("{}"),
-		Timestamp: time.Now(),
-		Headers: []sink.Header{headerOf(deadletter.HeaderRelation, "public.outbox_p1"),
-			headerOf(deadletter.HeaderEventID, "2")},
-	})
+	i.put(k.Brokers()[0], i.ownLetter("public.outbox_p1", "2"))
 	require.EqualValues(t, 2, i.recovers().Undelivered)
 }
 
@@ -111,12 +168,8 @@ func TestRecover_CountsDeadLettersOfPartitionsAsDelivered(t *testing.T) {
 // open. What is in it, recover publishes; so it must not be committed afterwards.
 func TestRecover_ShutsOutARelayThatHangs(t *testing.T) {
 	i, broker := newLossy(t, "POSTRIDER_RELAY_EXACTLY_ONCE=true")
-	var system string
-	require.NoError(t,
-		i.conn.QueryRow(t.Context(),
-			"SELECT system_identifier::text FROM pg_control_system()").Scan(&system))
 	hung, err := kgo.NewClient(kgo.SeedBrokers(broker),
-		kgo.TransactionalID(producer.TransactionalID(sink.Source{SystemID: system,
+		kgo.TransactionalID(producer.TransactionalID(sink.Source{SystemID: i.system(),
 			Database: i.db.Name, Slot: i.db.Name})))
 	require.NoError(t, err)
 	defer hung.Close()

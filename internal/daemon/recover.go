@@ -1,10 +1,9 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"sync"
+	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,6 +15,7 @@ import (
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/sink/kafka/topicreader"
+	"github.com/postrider/postrider/slot"
 )
 
 // Recover publishes the rows that a lost slot did not deliver, or reports which ones it would. say
@@ -35,7 +35,7 @@ func Recover(ctx context.Context, env Environment, cfg config.Config, sel backfi
 			if err != nil {
 				return nil, err // not reader: an interface with a nil pointer is not nil
 			}
-			return topicReader{reader}, nil
+			return topicReader{reader, publish, say}, nil
 		},
 		OpenSink: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
 			s, err := producer.Open(ctx, cfg.Sink.Kafka, p.Component("sink"), done)
@@ -44,16 +44,9 @@ func Recover(ctx context.Context, env Environment, cfg config.Config, sel backfi
 			}
 			return s, nil
 		},
-		Router: p.NewRouter,
-		Say:    say,
-	}
-	switch letters, err := p.letters(ctx); {
-	case err != nil:
-		return nil, err
-	case letters != nil:
-		if err := p.countDeadLetters(ctx, &parts); err != nil {
-			return nil, err
-		}
+		Router:      p.NewRouter,
+		DeadLetters: p.deadRows,
+		Say:         say,
 	}
 	r, err := backfill.NewRecovery(ctx, parts, sel)
 	if err != nil {
@@ -98,47 +91,38 @@ func systemIdentifier(ctx context.Context, cfg postgres.Config) (string, error) 
 	return postgres.SystemIdentifier(ctx, conn)
 }
 
-// countDeadLetters has rows with a dead letter count as delivered.
-func (p *Pipeline) countDeadLetters(ctx context.Context, parts *backfill.RecoveryParts) error {
+// deadRows reads which rows have a dead letter of this relay, and which keys are parked.
+func (p *Pipeline) deadRows(ctx context.Context) (found backfill.DeadLetters, err error) {
+	index, err := p.letters(ctx)
+	if err != nil || index == nil {
+		return found, err
+	}
 	system, err := systemIdentifier(ctx, p.Config.Postgres)
 	if err != nil {
-		return err
+		return found, err
 	}
-	index := deadletter.NewIndex()
-	parts.DeadLetters = p.Config.DeadLetter.Topic
-	parts.DeadLetter = func(m *sink.Message) (relation, id string) {
-		own := *m
-		own.Key = bytes.Clone(m.Key) // the reader overwrites m
-		index.Take(&own, 0)          // a key is in one partition, which is read in order
-		return rowOfLetter(m, system, p.Config.Slot.Name)
-	}
-	parks := sync.OnceValue(index.Parks)
-	parts.Parked = func(m *sink.Message) bool { return parks()(m) }
-	return nil
-}
-
-// rowOfLetter returns the row of a dead letter, and nothing for other records and for a letter of
-// another relay that shares the topic: its tables and ids may have the same names. system is empty
-// if it is not known.
-func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
-	for _, h := range m.Headers {
-		switch h.Key {
-		case deadletter.HeaderSource:
-			if ofAnotherRelay(h.Value, system, slot) {
-				return "", ""
-			}
-		case deadletter.HeaderRelation:
-			relation = string(h.Value)
-		case deadletter.HeaderEventID:
-			id = string(h.Value)
+	for _, e := range index.List(deadletter.Filter{All: true}) {
+		if e.EventID != "" && !ofAnotherRelay([]byte(e.Source), system, p.Config.Slot.Name) {
+			found.Rows = append(found.Rows, backfill.DeadRow{Relation: e.Relation, ID: e.EventID})
 		}
 	}
-	return relation, id
+	found.Parks = index.Parks()
+	return found, nil
 }
 
-// topicReader is a topicreader.Reader as backfill.Topics.
-type topicReader struct{ *topicreader.Reader }
+// openTransactionWait bounds the wait for open transactions in a topic. Those of a relay that runs
+// take less, one of a producer that was killed up to its transaction timeout.
+const openTransactionWait = 10 * time.Second
 
+// topicReader is a topicreader.Reader as backfill.Topics.
+type topicReader struct {
+	*topicreader.Reader
+	publish bool
+	say     func(format string, args ...any)
+}
+
+// Read is that of backfill.Topics. What follows an open transaction cannot be read, and looks as
+// if it were missing: before anything is published the error is backfill.ErrIncomplete.
 func (t topicReader) Read(ctx context.Context, topic string, since time.Time,
 	each func(*sink.Message)) (whole bool, err error) {
 	whole, err = t.Whole(ctx, topic)
@@ -147,6 +131,21 @@ func (t topicReader) Read(ctx context.Context, topic string, since time.Time,
 	}
 	if err != nil {
 		return false, err
+	}
+	switch open, err := t.AwaitDecided(ctx, topic, openTransactionWait); {
+	case err != nil:
+		return false, err
+	case open < 0:
+	case !t.publish:
+		t.say("a transaction is open in topic %s, partition %d: what follows it counts as missing",
+			topic, open)
+	default:
+		return false, &slot.Error{
+			Err: fmt.Errorf("a transaction of another producer is open in topic %q, partition %d, and "+
+				"what follows it cannot be read: %w", topic, open, backfill.ErrIncomplete),
+			Fix: "try again when its producer has ended it, or the broker: that aborts it after the " +
+				"producer's transaction.timeout.ms (sink.kafka.transaction_timeout of a relay)",
+		}
 	}
 	spans, err := t.Spans(ctx, topic, since)
 	if err != nil {

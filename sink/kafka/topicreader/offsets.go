@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -70,6 +71,47 @@ func (r *Reader) listEnds(ctx context.Context, topics ...string) (kadm.ListedOff
 		return r.admin.ListCommittedOffsets(ctx, topics...)
 	}
 	return r.admin.ListEndOffsets(ctx, topics...)
+}
+
+// AwaitDecided waits until each transaction that is open in a topic now has ended, within a time.
+// Readers of committed records do not see what follows an open one. It returns the first partition
+// that still has one; -1: none has.
+func (r *Reader) AwaitDecided(ctx context.Context, topic string,
+	within time.Duration) (partition int32, err error) {
+	ends, err := r.list(ctx, topic, r.admin.ListEndOffsets)
+	for began := time.Now(); err == nil; err = kafka.Pause(ctx, kafka.ReadPause) {
+		readable, err := r.list(ctx, topic, r.admin.ListCommittedOffsets)
+		if err != nil {
+			return -1, err
+		}
+		open := -1
+		for p := range min(len(ends), len(readable)) {
+			if readable[p] < ends[p] {
+				open = p
+				break
+			}
+		}
+		if open < 0 || time.Since(began) > within {
+			return int32(open), nil //nolint:gosec // 32 bits in Kafka
+		}
+	}
+	return -1, err
+}
+
+// list lists offsets of a topic by partition.
+func (r *Reader) list(ctx context.Context, topic string,
+	of func(context.Context, ...string) (kadm.ListedOffsets, error)) (offsets []int64, err error) {
+	err = r.retry(ctx, topic, func(ctx context.Context) error {
+		listed, err := of(ctx, topic)
+		if err == nil {
+			offsets, err = inOrder(listed[topic])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the offsets of topic %q: %w", topic, err)
+	}
+	return offsets, nil
 }
 
 // inOrder is by partition.
