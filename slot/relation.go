@@ -95,6 +95,12 @@ func HoldsTime(c replication.Column) bool {
 		c.TypeOID)
 }
 
+// HoldsInstant reports whether a column says which rows are older than a moment: a date does not
+// say it of the rows of its day.
+func HoldsInstant(c replication.Column) bool {
+	return HoldsTime(c) && c.TypeOID != pgtype.DateOID
+}
+
 // selectPartitionOIDs does not use pg_partition_tree, which locks every partition. The tables
 // themselves, depth 0, come last: a partition that is configured itself keeps its own name in
 // OIDs.

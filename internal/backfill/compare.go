@@ -41,8 +41,12 @@ func (r *Recovery) openTopics(ctx context.Context) (err error) {
 
 // compare reads the selected rows, and then looks for them in their topics.
 func (r *Recovery) compare(ctx context.Context) error {
-	for _, t := range r.tables {
-		r.report.Tables = append(r.report.Tables, TableReport{Table: t.Name})
+	for i, t := range r.tables {
+		report := TableReport{Table: t.Name}
+		if r.sel.byTime() {
+			report.TimeColumn = r.times[i]
+		}
+		r.report.Tables = append(r.report.Tables, report)
 	}
 	topics := map[string]bool{}
 	parked := map[digest]struct{}{}  // rows of parked keys, without dead letters

@@ -156,12 +156,8 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 			}
 		}
 		sel := r.sel
-		if sel.TimeColumn, err = t.timeColumn(sel.TimeColumn); err != nil {
+		if sel.TimeColumn, err = t.timeColumn(sel); err != nil {
 			return err
-		}
-		if sel.TimeColumn == "" && (!sel.Since.IsZero() || !sel.Until.IsZero()) {
-			return fmt.Errorf("table %s has no column that says when a row was inserted, or several: "+
-				"name it with --time-column", t.Name)
 		}
 		if t = t.inWrittenOrder(); t.Order.Written {
 			r.parts.Say("rows of table %s are published in the order of the transactions that wrote "+

@@ -187,9 +187,9 @@ func TestRecovery_RefusesToPublishBehindNewerRowsOfAKey(t *testing.T) {
 
 func TestRecovery_SinceLeavesOutNoRowWithoutATime(t *testing.T) {
 	x := newRecoveryPlace(t)
-	x.exec(`ALTER TABLE outbox ALTER at DROP NOT NULL`)
+	x.exec(`ALTER TABLE outbox ALTER created_at DROP NOT NULL`)
 	x.insert(1, 3)
-	x.exec(`UPDATE outbox SET at = CASE id WHEN 1 THEN now() - interval '1 day' WHEN 2 THEN NULL ELSE now() END`)
+	x.exec(`UPDATE outbox SET created_at = CASE id WHEN 1 THEN now() - interval '1 day' WHEN 2 THEN NULL ELSE now() END`)
 	since := time.Now().Add(-time.Hour)
 	require.EqualValues(t, 1, x.planned(Selection{Since: since, Until: time.Now().Add(time.Hour)}).Undelivered())
 	require.NotZero(t, x.topics.since)
@@ -318,7 +318,7 @@ func TestRecovery_DropsTheSlotThatAnAttemptHasLeftBehindAndNoOther(t *testing.T)
 // Ids that say nothing of time are no order.
 func TestRecovery_PublishesInTheOrderOfWritingWhereNoColumnTells(t *testing.T) {
 	x := newRecoveryPlace(t)
-	x.exec(`ALTER TABLE outbox ALTER id TYPE text, DROP at`)
+	x.exec(`ALTER TABLE outbox ALTER id TYPE text, DROP created_at`)
 	for n := range 5 {
 		x.insert(9-n, 9-n) // a transaction for each
 	}

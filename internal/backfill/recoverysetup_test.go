@@ -62,7 +62,7 @@ func newRecoveryPlace(t *testing.T) *recoveryPlace {
 func recoveryPlaceIn(t *testing.T, dsn string) *recoveryPlace {
 	x := &recoveryPlace{t: t, dsn: dsn, conn: parts.Connect(t, dsn), slot: parts.Unique("slot"), broker: memory.New(1)}
 	x.topics = &topics{broker: x.broker}
-	x.exec(`CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text, at timestamptz NOT NULL DEFAULT now())`)
+	x.exec(`CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text, created_at timestamptz NOT NULL DEFAULT now())`)
 	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
 	pg := postgres.DefaultConfig()
 	pg.URL = secret.Of(dsn)

@@ -34,12 +34,13 @@ type Report struct {
 // TableReport is what was found in one table.
 type TableReport struct {
 	Table       string `json:"table"`
-	Rows        int64  `json:"rows"`         // compared with the topics
-	Delivered   int64  `json:"delivered"`    // found in the topics
-	DeadLetters int64  `json:"dead_letters"` // found in the dead-letter topic
-	NoMessage   int64  `json:"no_message"`   // the configuration makes no message of them
-	Refused     int64  `json:"refused"`      // the router refuses them
-	Undelivered int64  `json:"undelivered"`  // to be published, or published
+	TimeColumn  string `json:"time_column,omitempty"` // that rows are selected by
+	Rows        int64  `json:"rows"`                  // compared with the topics
+	Delivered   int64  `json:"delivered"`             // found in the topics
+	DeadLetters int64  `json:"dead_letters"`          // found in the dead-letter topic
+	NoMessage   int64  `json:"no_message"`            // the configuration makes no message of them
+	Refused     int64  `json:"refused"`               // the router refuses them
+	Undelivered int64  `json:"undelivered"`           // to be published, or published
 	First       *Place `json:"first,omitempty"`
 	Last        *Place `json:"last,omitempty"`
 }

@@ -22,10 +22,11 @@ type TableReader struct {
 	Relation *replication.Relation
 	Order    Order
 
-	from   string // of the SELECT
-	filter string // of the publication; empty: none
-	order  *key   // nil: by unique alone
-	unique []key  // of a unique index, the id first: make the order total
+	columns KeyColumns
+	from    string // of the SELECT
+	filter  string // of the publication; empty: none
+	order   *key   // nil: by unique alone
+	unique  []key  // of a unique index, the id first: make the order total
 }
 
 // insteadNoData ends the advice of errors about a table that cannot be read for a snapshot.
@@ -40,7 +41,8 @@ func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []
 	if err != nil {
 		return nil, err
 	}
-	c := &TableReader{Name: t.Name, Relation: rel, from: slot.QuoteTable(t.Name), filter: t.RowFilter}
+	c := &TableReader{Name: t.Name, Relation: rel, columns: keys, from: slot.QuoteTable(t.Name),
+		filter: t.RowFilter}
 	if t.Kind != "p" {
 		c.from = "ONLY " + c.from // rows of tables that inherit from it are streamed under their names
 	} else if err := c.excludePartitions(ctx, conn, tables); err != nil {
@@ -179,13 +181,16 @@ type Selection struct {
 	FromXmin   uint32
 	Since      time.Time // of TimeColumn, inclusive; without Until also rows without a time
 	Until      time.Time // of TimeColumn, exclusive
-	TimeColumn string    // for Since and Until; empty: found
+	TimeColumn string    // for Since and Until; empty: see timeColumn
 	IDs        []string  // in text form
 	// Partial publishes every row that is not in the topics, also if they have lost records.
 	Partial bool
 	// SkipRefused skips rows that the router refuses.
 	SkipRefused bool
 }
+
+// byTime reports whether rows are selected by the time of their insert.
+func (s Selection) byTime() bool { return !s.Since.IsZero() || !s.Until.IsZero() }
 
 // coversGap reports whether all rows of the gap are selected, so that the slot can be recreated.
 func (s Selection) coversGap() bool { return len(s.IDs) == 0 && s.Until.IsZero() }
@@ -239,29 +244,42 @@ func (c *TableReader) inWrittenOrder() *TableReader {
 	return &ordered
 }
 
-// timeColumn returns the column with the time of a row's insert: wanted, or the one that rows are
-// ordered by, or created_at, or the only one with a time; empty: none. An error is about wanted.
-func (c *TableReader) timeColumn(wanted string) (string, error) {
+// timeColumn returns the column with the time of a row's insert. Rows are selected by the one that
+// the user names, or that of snapshot.order_by, or created_at, and by no other: the time of the
+// record often is that of the event, by which a row that was inserted late would be left out. A
+// column that is only shown can also be the one that rows are ordered by, or the only one with a
+// time; empty: none.
+func (c *TableReader) timeColumn(s Selection) (string, error) {
+	first, holds, types := c.Order.Column, slot.HoldsTime, "timestamptz, timestamp or date"
+	if s.byTime() {
+		first, holds, types = c.columns.OrderBy, slot.HoldsInstant, "timestamptz or timestamp"
+	}
+	candidates := []string{first, "created_at", "createdAt"}
 	var all, timed []string
 	for _, column := range c.Relation.Columns {
 		all = append(all, column.Name)
-		if slot.HoldsTime(column) {
+		if holds(column) {
 			timed = append(timed, column.Name)
 		}
 	}
-	for _, name := range []string{wanted, c.Order.Column, "created_at"} {
-		switch {
-		case slices.Contains(timed, name):
+	if s.TimeColumn != "" {
+		candidates = []string{s.TimeColumn}
+	}
+	for _, name := range candidates {
+		if slices.Contains(timed, name) {
 			return name, nil
-		case name != wanted || wanted == "":
-		case !slices.Contains(all, wanted):
-			return "", fmt.Errorf("table %s publishes no column %q", c.Name, wanted)
-		default:
-			return "", fmt.Errorf("column %q of table %s is not a timestamptz, timestamp or "+
-				"date", wanted, c.Name)
 		}
 	}
-	if len(timed) == 1 {
+	switch {
+	case s.TimeColumn != "" && !slices.Contains(all, s.TimeColumn):
+		return "", fmt.Errorf("table %s publishes no column %q", c.Name, s.TimeColumn)
+	case s.TimeColumn != "":
+		return "", fmt.Errorf("column %q of table %s is not a %s", s.TimeColumn, c.Name, types)
+	case s.byTime():
+		return "", fmt.Errorf("table %s has no column created_at of type %s: name the column that "+
+			"says when a row was inserted, not when its event happened, with --time-column", c.Name,
+			types)
+	case len(timed) == 1:
 		return timed[0], nil
 	}
 	return "", nil

@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/test/parts/testdb"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -451,4 +454,56 @@ func TestEstimateRows_KnowsATableThatWasNeverAnalyzed(t *testing.T) {
 	n, err = table.estimateRows(t.Context(), p.Conn)
 	require.NoError(t, err)
 	require.InDelta(t, 10_000, n, 100)
+}
+
+// Rows are selected by the time of their insert, or not at all; one that is only shown may be any.
+func TestTimeColumn_IsThatOfTheInsertWhereRowsAreSelectedByIt(t *testing.T) {
+	since, until := Selection{Since: time.Unix(1, 0)}, Selection{Until: time.Unix(1, 0)}
+	const unknown = "name the column that says when a row was inserted"
+	for name, c := range map[string]struct {
+		columns string // those with a time; besides, there is n, an integer
+		keys    KeyColumns
+		sel     Selection
+		named   string // by --time-column
+		want    string // the column, or a part of the error
+	}{
+		"created_at":                        {"occurred_at created_at", KeyColumns{Timestamp: "occurred_at"}, since, "", "created_at"},
+		"createdAt":                         {"occurredAt createdAt", KeyColumns{Timestamp: "occurredAt"}, since, "", "createdAt"},
+		"created_at, until":                 {"occurred_at created_at", KeyColumns{Timestamp: "occurred_at"}, until, "", "created_at"},
+		"named":                             {"occurred_at created_at", KeyColumns{}, since, "occurred_at", "occurred_at"},
+		"named, a date":                     {"created_on created_at", KeyColumns{}, since, "created_on", "is not a timestamptz or timestamp"},
+		"named, a date that is shown":       {"created_on created_at", KeyColumns{}, Selection{}, "created_on", "created_on"},
+		"named, a number that is shown":     {"created_at", KeyColumns{}, Selection{}, "n", "is not a timestamptz, timestamp or date"},
+		"named, none":                       {"created_at", KeyColumns{}, since, "inserted", "publishes no column"},
+		"the order that is configured":      {"inserted created_at", KeyColumns{OrderBy: "inserted"}, since, "", "inserted"},
+		"the order is a number":             {"created_at", KeyColumns{OrderBy: "n"}, since, "", "created_at"},
+		"the order is a date":               {"created_on created_at", KeyColumns{OrderBy: "created_on"}, since, "", "created_at"},
+		"the time of the record":            {"occurred_at", KeyColumns{Timestamp: "occurred_at"}, since, "", unknown},
+		"the time of the record is shown":   {"occurred_at created_at", KeyColumns{Timestamp: "occurred_at"}, Selection{}, "", "occurred_at"},
+		"the only one":                      {"inserted", KeyColumns{}, since, "", unknown},
+		"the only one is shown":             {"inserted", KeyColumns{}, Selection{}, "", "inserted"},
+		"of several none is shown":          {"inserted processed", KeyColumns{}, Selection{}, "", ""},
+		"none":                              {"", KeyColumns{}, until, "", unknown},
+		"ids are selected, and it is shown": {"inserted", KeyColumns{}, Selection{IDs: []string{"1"}}, "", "inserted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rel := &replication.Relation{Columns: []replication.Column{{Name: "n", TypeOID: pgtype.Int8OID}}}
+			for _, column := range strings.Fields(c.columns) {
+				typ := uint32(pgtype.TimestamptzOID)
+				if strings.HasSuffix(column, "_on") {
+					typ = pgtype.DateOID
+				}
+				rel.Columns = append(rel.Columns, replication.Column{Name: column, TypeOID: typ})
+			}
+			c.sel.TimeColumn = c.named
+			r := &TableReader{Name: "public.outbox", Relation: rel, columns: c.keys, Order: Order{Column: cmp.Or(c.keys.OrderBy, c.keys.Timestamp)}}
+			got, err := r.timeColumn(c.sel)
+			if err != nil {
+				require.ErrorContains(t, err, c.want)
+				require.NotEmpty(t, c.want)
+				return
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +55,8 @@ The login needs SELECT on the tables, and to read the topics.`,
 			"(36h); older ones count as delivered, even if they were committed later")
 	timeFlag(cmd, &c.selection.Until, "until", "rows from before a `TIME`")
 	f.StringVar(&c.selection.TimeColumn, "time-column", "",
-		"`COLUMN` with the time of the insert, for --since and --until; found if not given")
+		"`COLUMN` with the time of the insert, for --since and --until (default "+
+			"snapshot.order_by, else created_at or createdAt)")
 	f.StringSliceVar(&c.selection.IDs, "id", nil, "rows with this `ID`; may be repeated")
 	f.Uint32Var(&c.selection.FromXmin, "from-xmin", 0,
 		"rows of transactions from this `XID` on: the catalog_xmin of a slot that was dropped, "+
@@ -122,6 +124,12 @@ func (c *recovery) write(w io.Writer, r *backfill.Report) error {
 			quantity(n, "open transaction"),
 			strings.Join(r.OpenTransactions[:min(n, mostNamed)], ", "), more)
 	}
+	for _, t := range r.Tables {
+		if t.TimeColumn != "" {
+			fmt.Fprintf(w, "rows of %s %s by %s\n", t.Table, insertedText(c.selection),
+				t.TimeColumn)
+		}
+	}
 	verb := "TO PUBLISH"
 	if c.publish {
 		verb = "PUBLISHED"
@@ -149,6 +157,18 @@ func (c *recovery) write(w io.Writer, r *backfill.Report) error {
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", c.typed(c.outcome(r)))
 	return err
+}
+
+// insertedText is a selection by time.
+func insertedText(s backfill.Selection) string {
+	text := "inserted"
+	if !s.Since.IsZero() {
+		text += " since " + s.Since.UTC().Format(time.RFC3339)
+	}
+	if !s.Until.IsZero() {
+		text += " before " + s.Until.UTC().Format(time.RFC3339)
+	}
+	return text
 }
 
 func placeText(p *backfill.Place) string {

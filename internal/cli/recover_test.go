@@ -101,7 +101,7 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 	r := i.run("recover", "--since", "1h", "--time-column", "payload")
 	require.NotZero(t, r.code)
 	require.Contains(t, r.stderr,
-		`column "payload" of table public.outbox is not a timestamptz, timestamp or date`)
+		`column "payload" of table public.outbox is not a timestamptz or timestamp`)
 
 	// Some rows of a gap do not make the slot.
 	some := i.recovers("--publish", "--yes", "--id", "5,8")
@@ -127,6 +127,48 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 	r = i.run("recover")
 	require.Equal(t, exit.Temporary, r.code)
 	require.Contains(t, r.stderr, "stop the relay")
+}
+
+// eventsOfLastWeek has the time of the event as that of the record: rows of the last hours are about
+// what happened a week before.
+func (i *install) eventsOfLastWeek() {
+	i.t.Helper()
+	i.env = append(i.env, "POSTRIDER_ROUTER_TABLE_FIELD_EVENT_TIMESTAMP=occurred_at")
+	i.exec(`ALTER TABLE outbox ADD COLUMN occurred_at timestamptz;
+		UPDATE outbox SET occurred_at = created_at - interval '1 week'`)
+}
+
+// The slot that is made anew passes over every row that was not selected.
+func TestRecover_SelectsByTheTimeOfTheInsertNotOfTheEvent(t *testing.T) {
+	i, _ := newLossy(t)
+	i.eventsOfLastWeek()
+	i.exec(`ALTER TABLE outbox RENAME created_at TO inserted_at;
+		ALTER TABLE outbox ADD COLUMN inserted_on date DEFAULT now()`)
+	for _, c := range []struct{ args, want string }{
+		{"", "table public.outbox has no column created_at of type timestamptz or timestamp: " +
+			"name the column that says when a row was inserted, not when its event happened, " +
+			"with --time-column"},
+		{"--time-column=inserted_on",
+			`column "inserted_on" of table public.outbox is not a timestamptz or timestamp`},
+	} {
+		args := append([]string{"recover", "--since", "4h", "--publish", "--yes"},
+			strings.Fields(c.args)...)
+		r := i.run(args...)
+		require.Equal(t, exit.Runtime, r.code, r.stderr)
+		require.Contains(t, r.stderr, c.want)
+	}
+	_, err := slot.Get(t.Context(), i.conn, i.db.Name)
+	require.ErrorIs(t, err, slot.ErrNotFound)
+
+	i.exec(`ALTER TABLE outbox RENAME inserted_at TO created_at`)
+	require.Equal(t, "created_at", i.recovers("--since", "4h").Tables[0].TimeColumn)
+	require.Empty(t, i.recovers().Tables[0].TimeColumn, "nothing is selected by it")
+	r := i.ok("recover", "--since", "2026-01-31T12:00:00+01:00", "--until", "2026-02-01T00:00:00Z")
+	require.Contains(t, r.stdout, "rows of public.outbox inserted since 2026-01-31T11:00:00Z "+
+		"before 2026-02-01T00:00:00Z by created_at\n")
+	r = i.ok("recover", "--since", "4h", "--publish", "--yes")
+	require.Regexp(t, `rows of public\.outbox inserted since \S+Z by created_at\n`, r.stdout)
+	require.Contains(t, r.stdout, "3 rows published. Slot "+i.db.Name+" is recreated")
 }
 
 func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {
