@@ -40,6 +40,7 @@ type Record struct {
 	Hash      int64    // of Key by Kafka's default partitioner, plus 1; 0: unknown
 	Position  Position // of the row's commit
 	Redriven  bool     // a dead letter that was redriven, so out of order
+	Early     bool     // from before the judged period: its row may have been deleted
 }
 
 // Position is the place of a row among the commits, from the headers of its record. Only positions
@@ -89,7 +90,7 @@ type Report struct {
 	// PartialReplays counts repetitions that skip a row of the key that had arrived, or end before
 	// the newest.
 	PartialReplays int64 `json:"torn_replays"`
-	Phantom        int64 `json:"phantom"` // records without a row or without an id
+	Phantom        int64 `json:"phantom"` // records without a row or without an id, not Early
 	// PartialTransactions counts transactions of which some rows arrived and some are lost.
 	PartialTransactions int64 `json:"torn_transactions"`
 	// PartitionChanges counts keys with records in several partitions of a topic. KeysMoved counts

@@ -106,7 +106,7 @@ func (p *pass) record(r *Record, last bool) {
 	}
 	at := r.Offset - part.From
 	if !found {
-		if set.ofRow.has(at) {
+		if r.Early || set.ofRow.has(at) {
 			return
 		}
 		set.counted.set(at)

@@ -83,14 +83,16 @@ func Run(ctx context.Context, o Options, plan Plan, cfg config.Config,
 	defer cancel()
 	began := time.Now()
 	var tables *auditTables // nil: a write log takes their place
+	since := recordsOfLogSince(plan.Since, cfg.Router)
 	if o.Log == "" {
 		var err error
-		if tables, err = openAuditTables(ctx, cfg); err != nil {
+		if tables, err = openAuditTables(ctx, o, plan, cfg); err != nil {
 			return nil, auditFailure(err)
 		}
 		defer tables.close()
+		since = tables.since
 	}
-	topics, err := openAuditTopics(ctx, o, plan, cfg)
+	topics, err := openAuditTopics(ctx, o, plan, cfg, since)
 	if err != nil {
 		return nil, auditFailure(err)
 	}

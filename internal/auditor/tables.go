@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -24,6 +26,7 @@ import (
 type auditTables struct {
 	conn        *pgx.Conn
 	tables      []auditTable
+	since       time.Time // of the records of judged rows; zero: any
 	deadLetters *deadLetters
 	// changed: by the server's statistics, rows were updated and have the transaction of the
 	// update.
@@ -36,21 +39,32 @@ type auditTable struct {
 	id     string // column
 	query  string // id, key, transaction, whether it is judged; in order
 	from   string
-	column string // that orders rows, as --order-by says; empty: none does
+	column string    // that orders rows, as --order-by says; empty: none does
+	since  time.Time // of the records of judged rows; zero: any
 }
 
 // openAuditTables connects, and returns an error for a table that does not exist. It runs before
 // the topics are opened, which are missing too in that case.
-func openAuditTables(ctx context.Context, cfg config.Config) (*auditTables, error) {
+func openAuditTables(ctx context.Context, o Options, plan Plan,
+	cfg config.Config) (*auditTables, error) {
 	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
 	if err != nil {
 		return nil, err
 	}
-	t := &auditTables{conn: conn}
+	t := &auditTables{conn: conn, since: plan.Since}
 	for _, name := range cfg.Replication.Tables {
-		if _, err := slot.Relation(ctx, conn, name); err != nil {
+		rel, err := slot.Relation(ctx, conn, name)
+		var table auditTable
+		if err == nil {
+			table, err = describeAudited(rel, name, o, plan, cfg)
+		}
+		if err != nil {
 			t.close()
 			return nil, err
+		}
+		// A topic can have rows of several tables: which, only the rows tell.
+		if table.since.Before(t.since) {
+			t.since = table.since
 		}
 	}
 	return t, nil
@@ -95,6 +109,9 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 	return postgres.Error(err)
 }
 
+// theTime is what --since and --until compare.
+const theTime = "the time of a row, of type timestamptz or timestamp"
+
 // RowTransaction is the column that has the transaction that wrote a row last.
 const RowTransaction = "xmin"
 
@@ -117,7 +134,7 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 			names = []string{named}
 		}
 		c, ok := find(names...)
-		if err == nil && (!ok || what == "the time" && !slot.HoldsTime(c)) {
+		if err == nil && (!ok || what == theTime && !slot.HoldsInstant(c)) {
 			err = &exit.Error{Code: exit.Config,
 				Err:  fmt.Errorf("table %s: no column for %s", name, what),
 				Next: "postrider audit " + flag + " COLUMN"}
@@ -135,8 +152,9 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 		sorted = "t." + pgx.Identifier{t.column}.Sanitize() + ", "
 	}
 	if !plan.Since.IsZero() || !plan.Until.IsZero() {
-		at := column("the time", "--time-column", o.TimeColumn, rule.FieldTimestamp, "created_at")
-		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.Since, plan.Until)
+		at := column(theTime, "--time-column", o.TimeColumn, rule.FieldTimestamp, "created_at")
+		t.since = recordsSince(plan.Since, at, rule)
+		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.Since, plan.Until, t.since.IsZero())
 	}
 	if err != nil {
 		return t, err
@@ -150,8 +168,24 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 	return t, nil
 }
 
-// within is an SQL condition that is never NULL.
-func within(column string, since, until time.Time) string {
+const zoneMargin = 24 * time.Hour // the offset of a time zone is shorter
+
+// recordsSince returns the earliest time that records have of rows whose column has a time since
+// then; zero: any. Rows and records have one clock only if the column is that of the record's
+// time; or if there is none, since then it is the time of the commit, or a later one.
+func recordsSince(since time.Time, column replication.Column, rule router.Config) time.Time {
+	switch {
+	case since.IsZero() || rule.FieldTimestamp != "" && rule.FieldTimestamp != column.Name:
+		return time.Time{}
+	case column.TypeOID == pgtype.TimestampOID: // without a time zone, it may be later than UTC
+		return since.Add(-zoneMargin)
+	}
+	return since
+}
+
+// within is an SQL condition that is never NULL. timeless: a row without a time is judged, since
+// all records are read.
+func within(column string, since, until time.Time, timeless bool) string {
 	var conditions []string
 	if !since.IsZero() {
 		conditions = append(conditions, column+" >= '"+since.UTC().Format(time.RFC3339Nano)+"'")
@@ -159,7 +193,7 @@ func within(column string, since, until time.Time) string {
 	if !until.IsZero() {
 		conditions = append(conditions, column+" < '"+until.UTC().Format(time.RFC3339Nano)+"'")
 	}
-	return "coalesce(" + strings.Join(conditions, " AND ") + ", true)"
+	return fmt.Sprintf("coalesce(%s, %t)", strings.Join(conditions, " AND "), timeless)
 }
 
 // Names are the tables.

@@ -26,6 +26,7 @@ type auditTopics struct {
 	*topics.Reader
 	spans []topics.Span
 	parts []audit.Partition
+	early time.Time // records from before it need no row
 	id    EventID
 	own   *deadLetters
 	// removed are topics whose records were removed in part, by retention, compaction or deletion.
@@ -34,24 +35,29 @@ type auditTopics struct {
 	tombstones int64
 }
 
-// openAuditTopics connects and notes where the topics end.
-func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (
-	t *auditTopics, err error) {
+// openAuditTopics connects and notes where the topics end. They are read from a time on; zero:
+// from their beginnings.
+func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config,
+	since time.Time) (t *auditTopics, err error) {
 	t = &auditTopics{id: plan.ID, removed: []string{}}
+	if !plan.Since.IsZero() {
+		t.early = plan.Since.Add(-clockMargin)
+	}
 	if t.id.from == "" {
 		t.id = EventID{from: fromHeader, name: headerOfIDs(cfg)}
 	}
 	if t.Reader, err = topics.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed); err != nil {
 		return nil, err
 	}
-	if err := t.find(ctx, o, plan, cfg); err != nil {
+	if err := t.find(ctx, o, plan, cfg, since); err != nil {
 		t.Close()
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config.Config) error {
+func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config.Config,
+	since time.Time) error {
 	dead := o.DeadLetters
 	if dead == "" && cfg.DeadLetter.On() {
 		dead = cfg.DeadLetter.Topic
@@ -83,13 +89,13 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 			Next: "postrider audit --topic TOPIC   # where the rows are published; " +
 				"kafka-topics.sh --bootstrap-server " + cfg.Sink.Kafka.Brokers[0] + " --list"}
 	}
-	if err := t.add(ctx, names, plan.Since, false); err != nil {
+	if err := t.add(ctx, names, since, false); err != nil {
 		return err
 	}
 	if dead == "" {
 		return nil
 	}
-	err := t.add(ctx, []string{dead}, plan.Since, true)
+	err := t.add(ctx, []string{dead}, since, true)
 	if errors.Is(err, sink.ErrUnknownTopic) && o.DeadLetters == "" { // there is no dead letter yet
 		return nil
 	}
@@ -158,6 +164,7 @@ func (t *auditTopics) Records(ctx context.Context, each func(*audit.Record) erro
 		r = audit.Record{
 			Partition: span, Offset: offset, ID: t.id.of(m), Key: audit.PlainText(m.Key),
 			Position: positionOf(m), Redriven: header(m, sink.HeaderRedriven) != nil,
+			Early: m.Timestamp.Before(t.early),
 		}
 		if m.Key != nil {
 			r.Hash = producer.KeyHash(m.Key) + 1

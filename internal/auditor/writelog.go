@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/router"
 )
 
 // writeLog is a file with a line of JSON for each event that was committed, the events of a key in
@@ -34,6 +35,17 @@ type logLine struct {
 
 // maxLogLine bounds a line, in bytes.
 const maxLogLine = 1 << 20
+
+// recordsOfLogSince returns the earliest time that records of lines have whose time is since then;
+// zero: any. A line has no column that could be that of the record's time.
+func recordsOfLogSince(since time.Time, rules []router.Config) time.Time {
+	for i := range rules {
+		if rules[i].FieldTimestamp != "" {
+			return time.Time{}
+		}
+	}
+	return since
+}
 
 func (w *writeLog) Names() []string { return []string{w.path} }
 func (w *writeLog) Order() string   { return "line" }

@@ -48,7 +48,7 @@ func (r *Recovery) compare(ctx context.Context) error {
 		}
 		r.report.Tables = append(r.report.Tables, report)
 	}
-	topics := map[string]bool{}
+	topics := map[string]time.Time{} // from when on they are read; zero: from their beginnings
 	parked := map[digest]struct{}{}  // rows of parked keys, without dead letters
 	renamed := map[digest]struct{}{} // rows that may have a dead letter under an earlier name
 	err := r.rows(ctx, func(t int, row routed) error {
@@ -65,8 +65,14 @@ func (r *Recovery) compare(ctx context.Context) error {
 		case row.message == nil:
 			report.NoMessage++
 		default:
-			topics[row.message.Topic] = true
-			r.timeless = r.timeless || row.column(r.times[t]) == nil
+			since := r.since[t]
+			if row.column(r.times[t]) == nil { // it may have been published at any time
+				since = time.Time{}
+			}
+			topic := row.message.Topic
+			if known, ok := topics[topic]; !ok || since.Before(known) {
+				topics[topic] = since
+			}
 			sum := fingerprint(row.message)
 			r.candidates.add(sum)
 			if r.parks != nil && !r.dead(row) && r.parks(row.message) {
@@ -83,7 +89,7 @@ func (r *Recovery) compare(ctx context.Context) error {
 	}
 	r.candidates.seal()
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		if err := r.find(ctx, topic); err != nil {
+		if err := r.find(ctx, topic, topics[topic]); err != nil {
 			return err
 		}
 	}
@@ -130,12 +136,8 @@ func (r *Recovery) countOvertaken(ctx context.Context) error {
 	})
 }
 
-// find marks the candidates that are in a topic.
-func (r *Recovery) find(ctx context.Context, topic string) error {
-	var since time.Time
-	if !r.sel.Since.IsZero() && !r.timeless {
-		since = r.sel.Since.Add(-readMargin)
-	}
+// find marks the candidates that are in a topic, of records since a time; zero: all.
+func (r *Recovery) find(ctx context.Context, topic string, since time.Time) error {
 	report := TopicReport{Topic: topic}
 	r.parts.Say("reading topic %s", topic)
 	var err error

@@ -48,8 +48,11 @@ type Topics interface {
 	Close()
 }
 
-// readMargin is how long before Selection.Since the reading of topics begins: clocks differ.
-const readMargin = time.Hour
+// How long before Selection.Since the reading of topics begins.
+const (
+	readMargin = time.Hour      // clocks differ
+	zoneMargin = 24 * time.Hour // a column without a time zone may have a later time than UTC
+)
 
 // ErrIncomplete means that the topics do not show which rows were delivered.
 var ErrIncomplete = errors.New("which rows were delivered is not known")
@@ -71,7 +74,7 @@ type Recovery struct {
 	created    bool         // this attempt has made the new slot
 	publishing bool         // this attempt has begun to publish
 	times      []string     // time columns of the tables; empty: none
-	timeless   bool         // a selected row has no time: it may have been published at any time
+	since      []time.Time  // of the records of their selected rows; zero: any
 	candidates fingerprints // of the selected rows; marked: found in a topic
 	deadRows   map[DeadRow]struct{}
 	// relations of dead letters that no table is now, by the id of the row
@@ -165,6 +168,7 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 				"with the time of the insert", t.Name)
 		}
 		r.times = append(r.times, sel.TimeColumn)
+		r.since = append(r.since, t.recordsSince(sel))
 		r.tables[i] = t.selectRows(sel)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
@@ -206,6 +207,40 @@ func TestRecovery_ReadsTopicsFromBeforeTheFirstRow(t *testing.T) {
 	since := time.Now().Add(-time.Minute)
 	x.planned(Selection{Since: since})
 	require.Equal(t, since.Add(-readMargin), x.topics.since, "clocks differ")
+}
+
+// The record of a row that was inserted just now can have the time of an event of last week.
+func TestRecovery_ReadsTopicsByTimeOnlyWhereRowsAndRecordsHaveOneClock(t *testing.T) {
+	x := newRecoveryPlace(t)
+	x.exec(`ALTER TABLE outbox ADD COLUMN occurred_at timestamptz NOT NULL DEFAULT now(), ADD COLUMN local_at timestamp NOT NULL DEFAULT now();
+		CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION postrider ADD TABLE other;
+		INSERT INTO outbox (id, aggregatetype, aggregateid, payload) VALUES (1, 'one', 'k', '1'), (2, 'both', 'k', '2');
+		INSERT INTO other (id, aggregatetype, aggregateid, payload) VALUES (3, 'both', 'k', '3')`)
+	x.parts.Need.Tables = []string{"public.outbox", "public.other"}
+	x.parts.Router = func() (*router.Router, error) {
+		return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), router.Options{Tables: x.parts.Need.Tables})
+	}
+	since := time.Now().Add(-time.Hour)
+	near, day := since.Add(-readMargin), since.Add(-readMargin-zoneMargin)
+	for _, c := range []struct {
+		named, outbox, other string // --time-column, and the columns of the records' times; empty: the time of the commit
+		one, both            time.Time
+	}{
+		{"", "", "", near, near},
+		{"", "created_at", "", near, near},
+		{"", "created_at", "occurred_at", near, time.Time{}},
+		{"", "occurred_at", "occurred_at", time.Time{}, time.Time{}},
+		{"occurred_at", "occurred_at", "created_at", near, time.Time{}},
+		{"occurred_at", "occurred_at", "occurred_at", near, near},
+		{"local_at", "", "", day, day},
+		{"local_at", "created_at", "", time.Time{}, time.Time{}},
+	} {
+		x.parts.Keys = func(table string) KeyColumns {
+			return KeyColumns{ID: "id", Timestamp: map[string]string{"public.outbox": c.outbox, "public.other": c.other}[table]}
+		}
+		x.planned(Selection{Since: since, TimeColumn: c.named})
+		require.Equal(t, map[string]time.Time{"outbox.event.one": c.one, "outbox.event.both": c.both}, x.topics.asked, c)
+	}
 }
 
 func TestRecovery_LeavesOutWhatIsADeadLetter(t *testing.T) {

@@ -28,10 +28,11 @@ type topics struct {
 	broker *memory.Broker
 	lost   bool      // older records, by retention
 	since  time.Time // of the last question
+	asked  map[string]time.Time
 }
 
 func (t *topics) Read(_ context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error) {
-	t.since = since
+	t.since, t.asked[topic] = since, since
 	for _, m := range t.broker.Messages() {
 		if m.Topic == topic {
 			each(&m)
@@ -61,7 +62,7 @@ func newRecoveryPlace(t *testing.T) *recoveryPlace {
 
 func recoveryPlaceIn(t *testing.T, dsn string) *recoveryPlace {
 	x := &recoveryPlace{t: t, dsn: dsn, conn: parts.Connect(t, dsn), slot: parts.Unique("slot"), broker: memory.New(1)}
-	x.topics = &topics{broker: x.broker}
+	x.topics = &topics{broker: x.broker, asked: map[string]time.Time{}}
 	x.exec(`CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text, created_at timestamptz NOT NULL DEFAULT now())`)
 	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
 	pg := postgres.DefaultConfig()

@@ -120,8 +120,8 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 	f.StringVar(&o.Transaction, "transaction-column", auditor.RowTransaction,
 		"integer `column` with the transaction of a row")
 	timeFlag(cmd, &plan.Since, "since",
-		"judge only rows from this time on, and read topics from there: a `duration` (1h) or "+
-			"time (2026-01-31T12:00:00Z)")
+		"judge only rows from this time on: a `duration` (1h) or time (2026-01-31T12:00:00Z); "+
+			"topics are read from there, unless the records have the time of another column")
 	timeFlag(cmd, &plan.Until, "until", "judge only rows before this time: a `duration` or time")
 	wordFlag(cmd, &o.Isolation, "isolation", "read_committed",
 		"read_committed or read_uncommitted, as a consumer's isolation.level",

@@ -39,12 +39,18 @@ func (i *install) put(broker string, ms ...*sink.Message) {
 // deliver puts the rows of the outbox with these ids where a relay would have put them.
 func (i *install) deliver(broker string, ids ...int) {
 	i.t.Helper()
+	i.deliverAt(broker, time.Now(), ids...)
+}
+
+// deliverAt is deliver with a time of the records.
+func (i *install) deliverAt(broker string, at time.Time, ids ...int) {
+	i.t.Helper()
 	for _, id := range ids {
 		i.put(broker, &sink.Message{
 			Topic: "outbox.event.order", Key: fmt.Append(nil, id),
 			Value: fmt.Appendf(nil, `{"n": %d}`, id), Partition: sink.ByKey,
 			Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, id)},
-				{Key: "postrider.lsn", Value: []byte("0/1")}}, Timestamp: time.Now(),
+				{Key: "postrider.lsn", Value: []byte("0/1")}}, Timestamp: at,
 		})
 	}
 }
@@ -169,6 +175,18 @@ func TestRecover_SelectsByTheTimeOfTheInsertNotOfTheEvent(t *testing.T) {
 	r = i.ok("recover", "--since", "4h", "--publish", "--yes")
 	require.Regexp(t, `rows of public\.outbox inserted since \S+Z by created_at\n`, r.stdout)
 	require.Contains(t, r.stdout, "3 rows published. Slot "+i.db.Name+" is recreated")
+}
+
+// Everything was delivered, and the records have the times of their events.
+func TestRecover_FindsRecordsOfOldEvents(t *testing.T) {
+	i, broker := newLossy(t)
+	i.eventsOfLastWeek()
+	i.deliverAt(broker, time.Now().Add(-7*24*time.Hour), 1, 2, 3)
+	for _, args := range [][]string{nil, {"--since", "4h"}, {"--since", "4h", "--publish", "--yes"}} {
+		out := i.recovers(args...)
+		require.Zero(t, out.Undelivered, args)
+		require.EqualValues(t, 3, out.Tables[0].Delivered, args)
+	}
 }
 
 func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {

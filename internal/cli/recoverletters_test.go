@@ -198,6 +198,35 @@ func TestAudit_CountsNoLetterOfAnotherDatabase(t *testing.T) {
 	require.Contains(t, r.stdout, "lost                          1")
 }
 
+// The record of a row that was inserted just now can have the time of an event of last week, by
+// which the topic is not to be cut off.
+func TestAudit_FindsRecordsOfOldEvents(t *testing.T) {
+	i, broker := newLossy(t)
+	i.eventsOfLastWeek()
+	i.deliverAt(broker, time.Now().Add(-7*24*time.Hour), 1, 2, 3, 4) // 4 was deleted since
+	r := i.run("audit", "--since", "4h", "--time-column", "created_at")
+	require.Equal(t, exit.OK, r.code, r.stdout)
+	require.Contains(t, r.stdout, "delivered                     3")
+	i.deliver(broker, 5)
+	r = i.run("audit", "--since", "4h", "--time-column", "created_at")
+	require.Contains(t, r.stdout, "unexpected                    1")
+	r = i.run("audit", "--since", "4h", "--time-column", "payload")
+	require.Contains(t, r.stderr, "no column for the time of a row, of type timestamptz or timestamp")
+}
+
+// A row without a time may have been delivered long before.
+func TestAudit_JudgesNoRowWithoutATimeByALaterPartOfTheTopic(t *testing.T) {
+	i, broker := newLossy(t)
+	i.deliverAt(broker, time.Now().Add(-7*24*time.Hour), 1)
+	i.deliver(broker, 2, 3)
+	i.exec(`ALTER TABLE outbox ALTER created_at DROP NOT NULL; UPDATE outbox SET created_at = NULL WHERE id = 1`)
+	r := i.run("audit", "--since", "4h")
+	require.Equal(t, exit.OK, r.code, r.stdout)
+	require.Contains(t, r.stdout, "1 rows not judged")
+	r = i.run("audit", "--until", "0s")
+	require.Contains(t, r.stdout, "written                       3")
+}
+
 // A slot of that name may be another relay's: nothing says that recover has made it.
 func TestRecover_DropsNoSlotOfAnotherDatabase(t *testing.T) {
 	i, broker := newLossy(t)
