@@ -102,6 +102,7 @@ var rules = []rule{
 	{postgres.ErrTLS, Retryable, "postgres_tls", drainBriefly, false},
 	{postgres.ErrTooManyConnections, Retryable, "too_many_connections", drainBriefly, false},
 	{postgres.ErrNotWritable, Retryable, "not_writable", drainBriefly, false},
+	{postgres.ErrLocked, Retryable, "table_locked", drainBriefly, false},
 	{postgres.ErrUnreachable, Retryable, "postgres_unreachable", drainBriefly, false},
 	{replication.ErrProtocol, Retryable, "protocol", drainFully, false},
 	// The next session starts after the rows that this one delivered.

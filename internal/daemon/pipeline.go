@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -133,7 +134,7 @@ func (p *Pipeline) parts() relay.Parts {
 func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 	p.catalog.Reset()
 	p.returns = p.monitor.Returns()
-	conn, err := postgres.Connect(ctx, p.Config.Postgres)
+	conn, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if err = locked(err); err != nil {
 			p.endSnapshot()
 		}
 	}()
@@ -167,9 +168,37 @@ func unfit(err error) error {
 	return err
 }
 
-// prepareTables is prepare without a slot.
-func (p *Pipeline) prepareTables(ctx context.Context) error {
+// connect opens a connection that waits for no lock on a table for long: without a session nothing
+// is confirmed for the other tables either.
+func (p *Pipeline) connect(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := postgres.Connect(ctx, p.Config.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	if err := postgres.SetTimeout(ctx, conn, "lock_timeout", slot.LockTimeout); err != nil {
+		postgres.Close(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// locked says who has the lock for which a statement of prepare waited in vain.
+func locked(err error) error {
+	if _, advised := errors.AsType[*slot.Error](err); advised || postgres.SQLState(err) != "55P03" {
+		return err
+	}
+	return &slot.Error{
+		Err: fmt.Errorf("%w for longer than %s: %w", postgres.ErrLocked, slot.LockTimeout, err),
+		Fix: "wait for the ALTER TABLE, LOCK or VACUUM FULL that has it:\n" +
+			"SELECT pid, relation::regclass, query FROM pg_locks JOIN pg_stat_activity USING (pid) " +
+			"WHERE mode = 'AccessExclusiveLock' AND granted AND relation IS NOT NULL;",
+	}
+}
+
+// prepareTables is prepare without a slot.
+func (p *Pipeline) prepareTables(ctx context.Context) (err error) {
+	defer func() { err = locked(err) }()
+	conn, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}

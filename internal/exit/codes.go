@@ -102,6 +102,7 @@ var advices = []advice{
 	{postgres.ErrStarting, Temporary, fixConnection},
 	{postgres.ErrStopping, Temporary, fixConnection},
 	{postgres.ErrNotWritable, Temporary, fixConnection},
+	{postgres.ErrLocked, Temporary, ""},
 	{postgres.ErrPooler, Config, fixConnection},
 	{postgres.ErrUnreachable, Unavailable, fixConnection},
 	{relay.ErrConfiguration, Config, "postrider check"},

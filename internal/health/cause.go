@@ -151,6 +151,8 @@ func (f *facts) failed() string {
 		reason == "too_many_connections", reason == "not_writable", reason == "no_such_database",
 		reason == "terminated":
 		return "PostgreSQL"
+	case reason == "table_locked":
+		return "locked table"
 	case strings.HasPrefix(reason, "slot_"):
 		return "slot " + f.slot.Name
 	case reason == "publication":

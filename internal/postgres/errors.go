@@ -28,6 +28,7 @@ var (
 	ErrTooManyConnections = errors.New("PostgreSQL has no connection or walsender left")
 	ErrRoleLimit          = fmt.Errorf("%w: limit of the role", ErrTooManyConnections)
 	ErrNotWritable        = errors.New("no writable PostgreSQL among the hosts")
+	ErrLocked             = errors.New("a table is locked") // lock_not_available; callers wrap it
 
 	// ErrPooler is a protocol_violation while connecting: PgBouncer refuses a connection, or one of
 	// its parameters, with it. PostgreSQL itself reports none.

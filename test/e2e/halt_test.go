@@ -219,3 +219,26 @@ func requireNothingLost(t testing.TB, s *shop, l *ledger, topic string, p poison
 	require.Equal(t, int64(2*2), v.Duplicated, "two halts, two rows before the poison")
 	require.Equal(t, 1, poisoned)
 }
+
+// A lock on one table keeps a session from beginning, which reads the definitions: nothing is published meanwhile, of no table.
+func TestRun_NamesTheTableThatIsLocked(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	topic := c.Topic(t, partitions)
+	s := newShop(t, parts.AnyVersion, outboxSQL, routeTo(topic, ""))
+	ledger := newLedger()
+	other := s.Connect(t)
+	lock, err := other.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = lock.Exec(t.Context(), "LOCK TABLE outbox")
+	require.NoError(t, err)
+	r := s.launch(t)
+	line := r.AwaitLog(t, "session ended")
+	require.Contains(t, line["error"], "a table is locked for longer than 2s")
+	require.Contains(t, line["next"], "WHERE mode = 'AccessExclusiveLock' AND granted")
+	require.NoError(t, lock.Rollback(t.Context()))
+	r.AwaitLog(t, "streaming started")
+	s.events(t, ledger, "outbox", "a", "b")
+	s.awaitConfirmed(t, r)
+	r.Stop(t)
+}
