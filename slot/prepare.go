@@ -168,11 +168,16 @@ func Verify(s Slot, database string) error {
 	}
 	const suffix, longest = "_own", 63
 	own := s.Name[:min(len(s.Name), longest-len(suffix))] + suffix
+	fix := fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot create %s",
+		own, own)
+	if s.TwoPhase { // which PostgreSQL 18 sets on any slot
+		fix += "\nif the relay has streamed from this one, look which rows it did not deliver, before " +
+			"it is dropped:\npostrider recover --from-xmin XID   # its catalog_xmin"
+	}
 	return &Error{
 		Err: diagnosed(fmt.Sprintf("slot %q %s", s.Name, problem), replication.ErrSlotUnusable),
 		WAL: "it keeps WAL until it is dropped",
-		Fix: fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot create %s",
-			own, own),
+		Fix: fix,
 	}
 }
 

@@ -3,6 +3,8 @@ package slot_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,6 +183,9 @@ func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
 		err = slot.Verify(s.Slot, p.Name)
 		require.ErrorIs(t, err, replication.ErrSlotUnusable, suffix)
 		require.ErrorContains(t, err, text)
+		advised, ok := errors.AsType[*slot.Error](err)
+		require.True(t, ok)
+		require.Equal(t, suffix == "_two", strings.Contains(advised.Fix, "postrider recover --from-xmin"), "it may be the relay's own")
 	}
 	s, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
