@@ -622,6 +622,14 @@ var conditions = []struct {
 		Reason: "the slot was last observed 2m0s ago: lag and retention are not known; read slot: " +
 			"connection lost",
 	}},
+	{"never observed", []func(*Input){func(in *Input) {
+		in.Started, in.Observation.Slot = ago(61*time.Second), slot.Status{Error: "log in to PostgreSQL: no end in time"}
+	}}, Condition{
+		Name: ObservationOld, Severity: Warning, For: time.Minute, Since: ago(61 * time.Second),
+		Cause: "PostgreSQL", WAL: "not known since then", Next: "postrider check",
+		Reason: "the slot has not been observed since the relay was started 1m1s ago: lag and retention are not known, " +
+			"and a change of the publication is not noticed; log in to PostgreSQL: no end in time",
+	}},
 	{"clocks differ", []func(*Input){func(in *Input) {
 		in.Observation.Clock = &monitor.Clock{
 			Skew: -3.2, Error: 0.01,
@@ -749,6 +757,11 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"a backlog":                {retained(1<<30, 1<<30)},
 		"a catalog_xmin":           {xminAge(200_000_000)},
 		"observed within a minute": {inSlot(func(s *slot.Status) { s.ObservedAt = ago(time.Minute) })},
+		"started within a minute": {func(in *Input) {
+			in.Started, in.Observation.Slot = ago(time.Minute), slot.Status{Error: "connection refused"}
+		}},
+		"observed since a start of long ago":     {func(in *Input) { in.Started = ago(24 * time.Hour) }},
+		"never observed by whoever has no relay": {func(in *Input) { in.Observation.Slot = slot.Status{} }},
 		"clocks that may be right": {func(in *Input) {
 			in.Observation.Clock = &monitor.Clock{
 				Skew: 1.4, Error: 0.5,

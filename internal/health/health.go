@@ -69,6 +69,7 @@ type Condition struct {
 // Input is the input of Judge.
 type Input struct {
 	Now         time.Time
+	Started     time.Time           // of the relay's process; zero: no relay answered
 	Relay       relay.State         // zero: no relay answered
 	Observation monitor.Observation // zero: the server was not observed
 	Sink        string              // for people: "kafka at kafka-1:9092"; empty: unknown

@@ -81,17 +81,21 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 	return c, true
 }
 
-// judgeObservation: the last observation of the server is old.
+// judgeObservation: the last observation of the server is old, or there was none since the start.
 func judgeObservation(f *facts) Condition {
 	s := f.slot
-	if s.ObservedAt.IsZero() || f.Now.Sub(s.ObservedAt) <= observationOld {
+	last, text := s.ObservedAt, "the slot was last observed %s ago: lag and retention are not known"
+	if last.IsZero() {
+		last = f.Started
+		text = "the slot has not been observed since the relay was started %s ago: lag and " +
+			"retention are not known, and a change of the publication is not noticed"
+	}
+	if last.IsZero() || f.Now.Sub(last) <= observationOld {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, WAL: "not known since then", Cause: "PostgreSQL", Since: s.ObservedAt,
-		For: time.Minute,
-		Reason: fmt.Sprintf("the slot was last observed %s ago: lag and retention are not known",
-			Duration(f.Now.Sub(s.ObservedAt))),
+		Severity: Warning, WAL: "not known since then", Cause: "PostgreSQL", Since: last,
+		For: time.Minute, Reason: fmt.Sprintf(text, Duration(f.Now.Sub(last))),
 	}
 	if s.Error != "" {
 		c.Reason += "; " + s.Error

@@ -128,7 +128,13 @@ func baseConfig(c Config) (*pgx.ConnConfig, error) {
 // Connect opens a connection for SQL about the server. A message is at most 16 MiB long: to read
 // rows of tables use ConnectRows, or AllowRows. The caller closes it. Errors wrap the sentinels.
 func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
-	return connect(ctx, c, nil)
+	return connect(ctx, c, c.ConnectTimeout, nil)
+}
+
+// ConnectWithin is Connect that gives each host at most limit, unless connect_timeout of the URL
+// is another. The password or token is obtained before, within the timeout of c.
+func ConnectWithin(ctx context.Context, c Config, limit time.Duration) (*pgx.Conn, error) {
+	return connect(ctx, c, limit, nil)
 }
 
 // ConnectRows is Connect for reading tables: values in text format are as in the stream, no
@@ -136,7 +142,7 @@ func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 	params := maps.Clone(rowFormats)
 	params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
-	conn, err := connect(ctx, c, params)
+	conn, err := connect(ctx, c, c.ConnectTimeout, params)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +164,11 @@ func AllowRows(conn *pgx.Conn) (done func()) {
 	return func() { front.SetMaxBodyLen(longestAnswer) }
 }
 
-func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn, error) {
-	pc, err := ParseConfig(c)
+func connect(ctx context.Context, c Config, limit time.Duration,
+	params map[string]string) (*pgx.Conn, error) {
+	dialed := c
+	dialed.ConnectTimeout = min(c.ConnectTimeout, limit)
+	pc, err := ParseConfig(dialed)
 	if err != nil {
 		return nil, err
 	}

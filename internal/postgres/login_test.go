@@ -101,6 +101,15 @@ func TestPasswordCommand_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// How long a host may take to answer does not bound the command.
+func TestPasswordCommand_HasItsOwnLimit(t *testing.T) {
+	cfg := configOf("postgres://postgres@127.0.0.1:1/shop")
+	cfg.ConnectTimeout, cfg.PasswordCommand = 30*time.Second, []string{program(t, "echo canary")}
+	_, err := postgres.ConnectWithin(t.Context(), cfg, time.Nanosecond)
+	require.ErrorIs(t, err, postgres.ErrUnreachable)
+	require.ErrorContains(t, err, "connect to 127.0.0.1:1/shop")
+}
+
 func TestLogin_ValidateRefusesHalfALoginAndTwo(t *testing.T) {
 	for want, spoil := range map[string]func(*postgres.Config){
 		`postgres.login: "iam" is none of password`: func(c *postgres.Config) { c.Login = "iam" },

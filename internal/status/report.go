@@ -90,7 +90,8 @@ func (r *Report) Judge(
 	r.Relay, r.Slot, r.Monitor = st, o.Slot, o
 	r.Monitor.Slot = slot.Status{}
 	r.Verdict = health.Judge(health.Input{
-		Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), StartError: start, Config: cfg,
+		Now: now, Started: r.StartedAt, Relay: st, Observation: o, Sink: r.Sink.String(),
+		StartError: start, Config: cfg,
 	})
 }
 

@@ -30,6 +30,18 @@ func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+func TestNew_TellsOfAMonitorThatNeverSawTheSlot(t *testing.T) {
+	report := func(started time.Duration) status.Report {
+		return status.New(statustest.Now, 99, statustest.Ago(started), statustest.Streaming(nil),
+			monitor.Observation{}, config.Default())
+	}
+	require.Empty(t, report(time.Minute).Verdict.Conditions)
+	verdict := report(2 * time.Minute).Verdict
+	require.Equal(t, health.Degraded, verdict.State)
+	require.Len(t, verdict.Conditions, 1)
+	require.Equal(t, health.ObservationOld, verdict.Conditions[0].Name)
+}
+
 // The daemon's answer, with all that a monitor can know.
 func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
 	seconds := 600.0

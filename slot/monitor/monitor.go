@@ -32,11 +32,14 @@ const (
 	probeMin = 100 * time.Millisecond
 	probeMax = 500 * time.Millisecond
 	// Longest attempt to connect to one host, unless postgres.url has a connect_timeout: the name
-	// of a host that does not answer may resolve to another address by now.
+	// of a host that does not answer may resolve to another address by now. It does not bound the
+	// command or the service that gives the password.
 	connectTimeout = 4 * time.Second
 	// A server that shuts down refuses at once; one that does not answer counts as stopped after
 	// this.
 	probeTimeout = 2 * time.Second
+	// How many check intervals without a first look are worth a line in the log.
+	blindIntervals = 3
 )
 
 // Monitor watches slot, publication and server over one connection. A process has one Monitor, and
@@ -66,6 +69,8 @@ type Monitor struct {
 	missing                   bool      // the last look found no slot
 	unreachable               bool      // no answer since the last Status
 	idleSince                 time.Time // begin of the last look, if it found no stream; else zero
+	answers                   bool      // a look has had an answer
+	blind                     bool      // the log has that none had one
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
@@ -86,7 +91,6 @@ func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Obs
 	if export == nil {
 		export = func(Observation) {}
 	}
-	pg.ConnectTimeout = min(pg.ConnectTimeout, connectTimeout)
 	return &Monitor{
 		postgres: pg, need: need, cfg: cfg, export: export, log: log,
 		renew: renewInterval, presence: newPresence(),
@@ -125,7 +129,7 @@ func (m *Monitor) Status() slot.Status {
 //     before that look
 //   - postgres.ErrStopping: the server shuts down, and the shutdown waits for the stream
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
-	refusals, lastAnswer := 0, time.Now()
+	refusals, lastAnswer, started := 0, time.Now(), time.Now()
 	for {
 		began := time.Now()
 		conn, err := m.connect(ctx)
@@ -146,6 +150,7 @@ func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Ti
 			problem(&stoppingError{err}, time.Now())
 		}
 		m.noteFailure(err)
+		m.noteBlind(err, time.Since(started))
 		pause := min(max(time.Since(lastAnswer)/10, probeMin), probeMax)
 		if !serverAway(err) {
 			pause = min(reconnectMin<<min(refusals, 10), reconnectMax)
@@ -179,6 +184,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 		found, err := m.look(ctx, conn)
 		if err == nil {
 			m.noteAnswer(conn)
+			m.noteSight()
 		}
 		if found == nil && err == nil {
 			began, found = m.stale(began)
@@ -273,7 +279,7 @@ const settings = `SELECT pg_catalog.pg_postmaster_start_time(),
 	pg_catalog.set_config('jit', 'off', false)`
 
 func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := postgres.Connect(ctx, m.postgres)
+	conn, err := postgres.ConnectWithin(ctx, m.postgres, connectTimeout)
 	if err != nil {
 		m.failed()
 		return nil, err
@@ -301,6 +307,28 @@ func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 func (m *Monitor) noteAnswer(conn *pgx.Conn) {
 	if m.answered(m.serverStarted, onStandby(conn)) {
 		m.observed = time.Time{} // it may be another server
+	}
+}
+
+// noteBlind logs once that no look has had an answer since Run began, some time ago. Of a later
+// failure recorded events tell.
+func (m *Monitor) noteBlind(err error, since time.Duration) {
+	if m.answers || m.blind || since < blindIntervals*m.need.Slot.CheckInterval {
+		return
+	}
+	m.blind = true
+	m.log.Warn().Err(err).Str("slot", m.need.Slot.Name).Dur("duration", since).
+		Str("next", "postrider check").
+		Msg("slot and publication not observed since the start: a change of the publication or of " +
+			"its tables is not noticed")
+}
+
+// noteSight records that a look has had an answer.
+func (m *Monitor) noteSight() {
+	m.answers = true
+	if m.blind {
+		m.blind = false
+		m.log.Info().Str("slot", m.need.Slot.Name).Msg("slot and publication are observed now")
 	}
 }
 

@@ -528,6 +528,63 @@ func TestMonitor_WaitsForAServerThatIsNotThereYet(t *testing.T) {
 	w.settles(func(o monitor.Observation) bool { return o.Slot.Error == "" && o.Slot.ConfirmedFlushLSN != 0 })
 }
 
+// A password command that takes longer than the monitor gives a host.
+func TestMonitor_WaitsForASlowPassword(t *testing.T) {
+	t.Parallel()
+	p := onShared(t, "17")
+	p.Outbox()
+	_, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
+	require.NoError(t, err)
+	pg := p.Postgres
+	pg.PasswordCommand = []string{"/bin/sh", "-c", "sleep 5; echo x"}
+	require.NoError(t, pg.Validate())
+	w := newWatched(t, pg, p.Need(), quick())
+	w.start()
+	_, err = p.Conn.Exec(t.Context(), "ALTER PUBLICATION postrider DROP TABLE public.outbox")
+	require.NoError(t, err)
+	var broken *slot.PublicationError
+	require.ErrorAs(t, w.finds(noticeLimit), &broken)
+}
+
+func TestMonitor_SaysOnceThatItSeesNothing(t *testing.T) {
+	t.Parallel()
+	p, s := onOwn(t, "17", nil)
+	p.Outbox()
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
+	require.NoError(t, err)
+	require.NoError(t, s.Stop(t.Context()))
+	need := p.Need()
+	need.Slot.CheckInterval = 50 * time.Millisecond
+	lines := make(chan string, 1000)
+	log := zerolog.New(writerFunc(func(b []byte) { lines <- string(b) })).Level(zerolog.InfoLevel)
+	failures := make(chan struct{}, 1000)
+	m := monitor.New(p.Postgres, need, quick(), func(o monitor.Observation) {
+		if o.Slot.Error != "" {
+			failures <- struct{}{}
+		}
+	}, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { m.Run(ctx, func(error, time.Time) {}) })
+	line := <-lines
+	require.Contains(t, line, `"level":"warn"`)
+	require.Contains(t, line, "not observed since the start")
+	require.Contains(t, line, "connection refused")
+	for range 5 {
+		<-failures
+	}
+	require.NoError(t, s.Start(t.Context()))
+	line = <-lines
+	require.Contains(t, line, `"level":"info"`)
+	require.Contains(t, line, "observed now")
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
+
 func TestMonitor_TellsOfARestartAndOfAPromotion(t *testing.T) {
 	t.Parallel()
 	p, s := onOwn(t, "17", nil)
