@@ -75,6 +75,7 @@ var rules = []rule{
 	{postgres.ErrPermission, Fatal, "postgres_permission", drainFully, true},
 	{postgres.ErrAuthentication, Fatal, "postgres_authentication", drainFully, true},
 	{postgres.ErrNoSuchDatabase, Fatal, "no_such_database", drainFully, true},
+	{postgres.ErrPooler, Fatal, "pooler", drainBriefly, true},
 	{postgres.ErrConfig, Fatal, "configuration", drainFully, true},
 	{ErrConfiguration, Fatal, "configuration", drainFully, false},
 

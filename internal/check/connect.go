@@ -39,7 +39,7 @@ func (c *serverCheck) pooler(ctx context.Context) error {
 	}
 	c.pooled = pid != c.conn.PgConn().PID()
 	if c.pooled {
-		c.add(found("pooler", "", "a pooler answers in the place of the server").warn(
+		c.add(found("pooler", "", "a pooler or proxy answers in the place of the server").warn(
 			"the server itself: most poolers refuse replication, and PgBouncer, which passes it "+
 				"through from 1.23 on, refuses the parameters that the relay sets for its rows",
 			postgres.FixPooler))

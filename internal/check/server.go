@@ -54,7 +54,11 @@ type Preflight struct {
 func Server(ctx context.Context, p Preflight) []Finding {
 	conn, err := postgres.Connect(ctx, p.Postgres)
 	if err != nil {
-		return []Finding{connectionFinding("connection", "postgres.url", err)}
+		code := "connection"
+		if errors.Is(err, postgres.ErrPooler) {
+			code = "pooler"
+		}
+		return []Finding{connectionFinding(code, "postgres.url", err)}
 	}
 	defer postgres.Close(conn)
 	user := conn.Config().User

@@ -68,6 +68,26 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 		require.Equal(t, check.ClassConfiguration, findings[0].Class)
 		require.Contains(t, findings[0].Fix, "PgBouncer")
 	})
+	t.Run("that shares its processes", func(t *testing.T) {
+		pre := pre
+		pre.Postgres = testdb.ConfigOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+			delete(params, "options")
+			return nil
+		}}.start(t, p.DSN))
+		findings := check.Server(t.Context(), pre)
+		require.Len(t, findings, 1)
+		require.Equal(t, "pooler", findings[0].Code)
+		require.Equal(t, check.SeverityError, findings[0].Severity)
+		require.Equal(t, check.ClassConfiguration, findings[0].Class)
+		require.Contains(t, findings[0].Fix, "PgBouncer")
+	})
+	t.Run("of Amazon, which takes no options", func(t *testing.T) {
+		pre := pre
+		pre.Postgres = testdb.ConfigOf(between{startup: func(map[string]string) *pgproto3.ErrorResponse {
+			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "0A000", Message: "Feature not supported: RDS Proxy currently doesn't support command-line options."}
+		}}.start(t, p.DSN))
+		require.Equal(t, check.SeverityError, checktest.Finding(t, check.Server(t.Context(), pre), "pooler").Severity)
+	})
 	t.Run("that passes replication through", func(t *testing.T) {
 		pre := pre
 		pre.Postgres = testdb.ConfigOf(between{answer: otherPID}.start(t, p.DSN))
@@ -80,7 +100,7 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 		pre := pre
 		pre.Postgres = testdb.ConfigOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
 			delete(params, "wal_sender_timeout")
-			params["options"] = "-c wal_sender_timeout=0"
+			params["options"] += " -c wal_sender_timeout=0"
 			return nil
 		}}.start(t, p.DSN))
 		f := checktest.Finding(t, check.Server(t.Context(), pre), "wal_sender_timeout")

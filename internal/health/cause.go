@@ -149,7 +149,7 @@ func (f *facts) failed() string {
 		return "missing topic"
 	case strings.HasPrefix(reason, "postgres_"), strings.HasPrefix(reason, "server_"),
 		reason == "too_many_connections", reason == "not_writable", reason == "no_such_database",
-		reason == "terminated":
+		reason == "terminated", reason == "pooler":
 		return "PostgreSQL"
 	case reason == "table_locked":
 		return "locked table"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func ParseConfig(c Config) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	pc.ValidateConnect = pin(pc.ValidateConnect)
+	pin(&pc.Config)
 	return pc, nil
 }
 
@@ -65,7 +66,7 @@ func ReplicationConfig(c Config) (*pgconn.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	pc.ValidateConnect = pin(pc.ValidateConnect)
+	pin(pc)
 	return pc, nil
 }
 
@@ -221,11 +222,27 @@ func setDefault(params map[string]string, key, value string) {
 	}
 }
 
-// pinned are the settings of every session, whatever the database, the role or the connection
-// string set. With this search_path a name without a schema is that of pg_catalog: an operator or
-// a function of the same name in public or in "$user" would run with the relay's rights.
-// Parameters of the startup packet do not do: some poolers refuse, others ignore those that they
-// do not know. TestConnect_PinsTheSession
+// pins are settings of every session, whatever the database, the role or the connection string
+// set. With this search_path a name without a schema is that of pg_catalog: an operator or a
+// function of the same name in public or in "$user" would run with the relay's rights.
+// TestConnect_PinsTheSession
+var pins = [][2]string{
+	{"quote_all_identifiers", "off"},
+	{"search_path", "pg_catalog,pg_temp"},
+	{"client_encoding", "UTF8"},
+	{"standard_conforming_strings", "on"},
+	{"row_security", "off"},
+}
+
+// whose asks which process answers, and what is set. It changes nothing.
+const whose = `SELECT pg_catalog.pg_backend_pid(),
+	pg_catalog.current_setting('quote_all_identifiers'),
+	pg_catalog.current_setting('search_path'),
+	pg_catalog.current_setting('client_encoding'),
+	pg_catalog.current_setting('standard_conforming_strings'),
+	pg_catalog.current_setting('row_security')`
+
+// pinned sets pins in a session that is ours alone, and what older versions do not know.
 const pinned = `SET quote_all_identifiers = off;
 SET search_path = pg_catalog, pg_temp;
 SET client_encoding = 'UTF8';
@@ -234,15 +251,53 @@ SET row_security = off;
 SELECT pg_catalog.set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', false)
 	WHERE pg_catalog.current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL`
 
-// pin sends pinned before validate checks that the server is the wanted one of several hosts.
-func pin(validate pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
-	return func(ctx context.Context, conn *pgconn.PgConn) error {
-		_, err := conn.Exec(ctx, pinned).ReadAll()
+// pin has each connection set pins before it validates that the server is the wanted one of
+// several hosts. A pooler lets sessions of others use the process that answers, and what is set
+// there stays: nothing is. The startup packet has the settings too, and a pooler that does not
+// pass them on is refused. A proxy that begins a process for each connection, and has numbers of
+// its own, as Neon's, passes them on.
+func pin(pc *pgconn.Config) {
+	options := pc.RuntimeParams["options"]
+	for _, p := range pins {
+		if _, set := pc.RuntimeParams[p[0]]; set { // it takes precedence over options
+			pc.RuntimeParams[p[0]] = p[1]
+		}
+		options += " -c " + p[0] + "=" + p[1]
+	}
+	pc.RuntimeParams["options"] = strings.TrimSpace(options)
+	validate := pc.ValidateConnect
+	pc.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		own, err := ownSession(ctx, conn)
+		if err == nil && own {
+			_, err = conn.Exec(ctx, pinned).ReadAll()
+		}
 		if err != nil || validate == nil {
 			return err
 		}
 		return validate(ctx, conn)
 	}
+}
+
+// ownSession reports whether the process that answers is the one that the server has announced.
+// Where another one answers, and does not have pins, the error is ErrPooler.
+func ownSession(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
+	results, err := conn.Exec(ctx, whose).ReadAll()
+	if err != nil {
+		return false, err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) != 1+len(pins) {
+		return false, errors.New("the server does not say which of its processes answers")
+	}
+	row := results[0].Rows[0]
+	if string(row[0]) == strconv.FormatUint(uint64(conn.PID()), 10) {
+		return true, nil
+	}
+	for i, p := range pins {
+		if string(row[i+1]) != p[1] {
+			return false, fmt.Errorf("%w: process %s answers, not %d", ErrPooler, row[0], conn.PID())
+		}
+	}
+	return false, nil
 }
 
 const closeTimeout = time.Second

@@ -41,7 +41,8 @@ func newConnectError(ce *pgconn.ConnectError) *connectError {
 	}
 	e.dropProbesForTLS()
 	e.class = sentinel(e.err)
-	if SQLState(e.err) == "08P01" { // protocol_violation
+	switch SQLState(e.err) {
+	case "08P01", "0A000": // protocol_violation, feature_not_supported
 		e.class = ErrPooler
 	}
 	return e

@@ -30,9 +30,11 @@ var (
 	ErrNotWritable        = errors.New("no writable PostgreSQL among the hosts")
 	ErrLocked             = errors.New("a table is locked") // lock_not_available; callers wrap it
 
-	// ErrPooler is a protocol_violation while connecting: PgBouncer refuses a connection, or one of
-	// its parameters, with it. PostgreSQL itself reports none.
-	ErrPooler = errors.New("a pooler refuses the connection")
+	// ErrPooler is that another process answers than was announced, or that prepared statements are
+	// missing; while connecting also a protocol_violation, with which PgBouncer refuses a connection
+	// or one of its parameters, and feature_not_supported, as of RDS Proxy: PostgreSQL itself reports
+	// neither.
+	ErrPooler = errors.New("a pooler answers in the place of the server")
 
 	// ErrStaleConnection is ErrUnreachable for a connection that is open here and closed on the
 	// server: a network device dropped it, or the end by wal_sender_timeout was lost.
@@ -55,6 +57,8 @@ var sqlStates = map[string]error{
 	"08006": ErrUnreachable,        // connection_failure
 	"08003": ErrUnreachable,        // connection_does_not_exist
 	"08001": ErrUnreachable,        // sqlclient_unable_to_establish_sqlconnection
+	"26000": ErrPooler,             // invalid_sql_statement_name: prepared elsewhere
+	"42P05": ErrPooler,             // duplicate_prepared_statement: of another client
 }
 
 var sentinels = []error{
@@ -110,6 +114,8 @@ func sentinel(err error) error {
 		return ErrRoleLimit
 	case ok:
 		return sqlStates[pe.Code]
+	case errors.Is(err, ErrPooler):
+		return ErrPooler
 	case is(err, pgconn.ErrReadOnlyConnection, pgconn.ErrStandbyConnection):
 		return ErrNotWritable
 	case serverWithoutTLS(err):
