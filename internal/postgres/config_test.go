@@ -131,6 +131,15 @@ func TestConfig_ErrorsNeverContainThePassword(t *testing.T) {
 		"postgres://u:canary@h:port/shop",
 		"postgres://u:can/ary@h/shop",
 		"postgres://u:p@canary@h/shop",
+		"postgres://u:7/canary@h/shop",
+		"postgres://u:/canary@h/shop?sslmode=disable",
+		"postgres://u:7/can/canary@h",
+		"postgres://u:7/canary#x@h/shop",
+		"postgres://u:7/can?ary=canary@h/shop",
+		"postgres://u:7/can?ary@canary=h/shop",
+		"postgres://u:7/can?canary@h/shop",
+		"postgres://u:p@7/canary@h/shop",
+		"postgresql://u:7?x/canary@h/shop",
 		"postgres://u:canary@h/shop?sslmode=wrong",
 		"postgres://u:canary%zz@h/shop",
 		"postgres://u:canary@h/shop?sslrootcert=/nowhere/ca.pem",
@@ -151,6 +160,21 @@ func TestConfig_ErrorsNeverContainThePassword(t *testing.T) {
 		require.ErrorIs(t, err, ErrConfig, url)
 		require.NotContains(t, err.Error(), "canary", url)
 	}
+}
+
+func TestParseConfig_TakesAnAtThatIsNoPartOfAPassword(t *testing.T) {
+	hermetic(t)
+	pc := parse(t, "postgres://u:c%2F%40n?a#r:y@h/a%40b?application_name=relay@host&options=-c%20x.y%3D@")
+	require.Equal(t, "a@b", pc.Database)
+	require.Equal(t, "c/@n?a#r:y", pc.Password)
+	require.Equal(t, "relay@host", pc.RuntimeParams["application_name"])
+	pc = parse(t, "postgres://h/shop?user=relay@tenant&password=p@ss")
+	require.Equal(t, "relay@tenant", pc.User)
+	require.Equal(t, "p@ss", pc.Password)
+	require.Equal(t, "a@b", parse(t, "host=h dbname=a@b").Database)
+	require.Equal(t, "shop", parse(t, "postgres://u:p@h?dbname=shop&passfile=/home/a@b").Database)
+	t.Setenv("PGDATABASE", "a@b")
+	require.Equal(t, "a@b", parse(t, "postgres://u:p@h").Database)
 }
 
 func TestConfig_ValidateRefusesWhatCannotWork(t *testing.T) {

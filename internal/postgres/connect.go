@@ -103,6 +103,11 @@ func baseConfig(c Config) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, parseError(err)
 	}
+	if splitsPassword(dsn, pc.RuntimeParams) {
+		return nil, fmt.Errorf("%w: postgres.url: an @ follows the / behind the host: write special "+
+			"characters of user and password percent-encoded, / as %%2F, and @ as %%40 anywhere",
+			ErrConfig)
+	}
 	pc.StatementCacheCapacity, pc.DescriptionCacheCapacity = preparedStatements, preparedStatements
 	if pc.ConnectTimeout == 0 {
 		pc.ConnectTimeout = c.ConnectTimeout
@@ -124,6 +129,32 @@ func baseConfig(c Config) (*pgx.ConnConfig, error) {
 		pc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	return pc, c.checkLogin(&pc.Config)
+}
+
+// splitsPassword reports whether a URL has an @ in the database, or in a parameter for the server.
+// Then the / before it may be one of a password, whose rest would be printed as a database or be
+// sent as a parameter. params are those of the URL.
+func splitsPassword(dsn string, params map[string]string) bool {
+	scheme, rest, _ := strings.Cut(dsn, "://")
+	if scheme != "postgres" && scheme != "postgresql" {
+		return false
+	}
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+		rest = rest[i+1:]
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	if _, database, _ := strings.Cut(rest, "/"); strings.Contains(database, "@") {
+		return true
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(pair, "=")
+		_, ours := params[name] // not one of the driver's, such as user
+		if strings.Contains(name, "@") || ours && name != "application_name" && name != "options" &&
+			strings.Contains(pair, "@") {
+			return true
+		}
+	}
+	return false
 }
 
 // Connect opens a connection for SQL about the server. A message is at most 16 MiB long: to read
