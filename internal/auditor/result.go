@@ -21,10 +21,11 @@ type Result struct {
 	// nothing does, and no order was judged.
 	OrderBy   string `json:"order_by"`
 	Isolation string `json:"isolation"` // as a consumer's isolation.level
-	// NotFound are rows in no topic, where records of a topic were removed: they do not count as
-	// lost.
+	// NotFound are rows in no topic, where records of a topic were removed, or cannot be read behind
+	// an open transaction: they do not count as lost.
 	NotFound int64    `json:"not_found"`
 	Removed  []string `json:"records_removed_from"` // topics
+	Hidden   []string `json:"open_transactions_in"` // topics
 	// records without a value and an id: not judged
 	Tombstones int64 `json:"tombstones"`
 	// TransactionsJudged: where a row is lost, the other rows of its transaction are known.
@@ -46,7 +47,8 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 	took time.Duration) Result {
 	r := Result{
 		Seconds: took.Seconds(), Written: written.Names(), Topics: topics.names(),
-		Removed: topics.removed, OrderBy: written.Order(), Isolation: o.Isolation, Report: report,
+		Removed: topics.removed, Hidden: topics.hidden, OrderBy: written.Order(),
+		Isolation: o.Isolation, Report: report,
 		claimed: written.Order() != "", TransactionsJudged: true, Tombstones: topics.tombstones,
 	}
 	switch {
@@ -56,7 +58,7 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 	default:
 		r.OrderBy = "positions"
 	}
-	if len(r.Removed) > 0 {
+	if len(r.Removed)+len(r.Hidden) > 0 {
 		r.NotFound, r.Lost = r.Lost, 0
 		r.leaveOut(audit.Lost)
 		if r.NotFound > 0 {
@@ -148,9 +150,16 @@ func (r *Result) lostText() string {
 	if r.NotFound == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d rows are in no topic; %s does not hold all of its records any more "+
-		"(retention, compaction): --since judges younger rows",
-		r.NotFound, strings.Join(r.Removed, ", "))
+	text := fmt.Sprintf("%d rows are in no topic", r.NotFound)
+	if len(r.Removed) > 0 {
+		text += fmt.Sprintf("; %s does not hold all of its records any more (retention, compaction): "+
+			"--since judges younger rows", strings.Join(r.Removed, ", "))
+	}
+	if len(r.Hidden) > 0 {
+		text += fmt.Sprintf("; what follows an open transaction in %s cannot be read: audit again when "+
+			"it has ended", strings.Join(r.Hidden, ", "))
+	}
+	return text
 }
 
 // orderText names the source of the order, and how much of it was judged.
@@ -212,8 +221,11 @@ func (r *Result) sentence() string {
 		return "nothing audited, nothing proven: there is no row"
 	case unproven:
 		if r.NotFound > 0 {
-			return fmt.Sprintf("not proven: %d rows are in no topic, and may have been removed",
-				r.NotFound)
+			why := "and may have been removed"
+			if len(r.Hidden) > 0 {
+				why = "and may follow an open transaction"
+			}
+			return fmt.Sprintf("not proven: %d rows are in no topic, %s", r.NotFound, why)
 		}
 		return "not proven: " + order
 	}

@@ -31,6 +31,8 @@ type auditTopics struct {
 	own   *deadLetters
 	// removed are topics whose records were removed in part, by retention, compaction or deletion.
 	removed []string
+	// hidden are topics with an open transaction: what follows it cannot be read yet.
+	hidden []string
 	// tombstones are the records without a value and an id in the last reading: they prove no row.
 	tombstones int64
 }
@@ -39,7 +41,7 @@ type auditTopics struct {
 // from their beginnings.
 func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config,
 	since time.Time) (t *auditTopics, err error) {
-	t = &auditTopics{id: plan.ID, removed: []string{}}
+	t = &auditTopics{id: plan.ID, removed: []string{}, hidden: []string{}}
 	if !plan.Since.IsZero() {
 		t.early = plan.Since.Add(-clockMargin)
 	}
@@ -113,6 +115,10 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
 	}
 	for _, name := range names {
 		whole := deadLetter
+		ends, err := t.Ends(ctx, name) // before those of the spans: records may be added meanwhile
+		if err != nil {
+			return err
+		}
 		spans, err := t.Spans(ctx, name, since)
 		if err == nil && !deadLetter {
 			whole, err = t.WholeFrom(ctx, name, spans)
@@ -122,6 +128,10 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
 		}
 		if !whole {
 			t.removed = append(t.removed, name)
+		}
+		open := func(s topics.Span) bool { return s.End < ends[s.Partition] }
+		if slices.ContainsFunc(spans, open) {
+			t.hidden = append(t.hidden, name)
 		}
 		for _, s := range spans {
 			t.spans = append(t.spans, s)

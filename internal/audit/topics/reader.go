@@ -113,12 +113,33 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 	return spans, nil
 }
 
+// Ends returns the present end of each partition of a topic, behind open transactions too. A topic
+// that does not exist is sink.ErrUnknownTopic.
+func (r *Reader) Ends(ctx context.Context, topic string) (ends map[int32]int64, err error) {
+	err = r.retry(ctx, topic, func() error {
+		partitions, err := r.Partitions(topic)
+		if err == nil {
+			ends, err = r.list(topic, partitions, sarama.OffsetNewest, sarama.ReadUncommitted)
+		}
+		return translate(err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the offsets of topic %q: %w", topic, err)
+	}
+	return ends, nil
+}
+
 func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]int64, error) {
+	return r.list(topic, partitions, at, r.isolation)
+}
+
+func (r *Reader) list(topic string, partitions []int32, at int64,
+	isolation sarama.IsolationLevel) (map[int32]int64, error) {
 	requested := map[int32]int64{}
 	for _, p := range partitions {
 		requested[p] = at
 	}
-	options := &sarama.ListOffsetsOptions{IsolationLevel: r.isolation}
+	options := &sarama.ListOffsetsOptions{IsolationLevel: isolation}
 	found, err := r.admin.ListOffsets(map[string]map[int32]int64{topic: requested}, options)
 	if err != nil {
 		return nil, translate(err)
