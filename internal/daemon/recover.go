@@ -44,9 +44,11 @@ func Recover(ctx context.Context, env Environment, cfg config.Config, sel backfi
 			}
 			return s, nil
 		},
-		Router:      p.NewRouter,
-		DeadLetters: p.deadRows,
-		Say:         say,
+		Router: p.NewRouter,
+		DeadLetters: func(ctx context.Context) (backfill.DeadLetters, error) {
+			return p.deadRows(ctx, say)
+		},
+		Say: say,
 	}
 	r, err := backfill.NewRecovery(ctx, parts, sel)
 	if err != nil {
@@ -92,10 +94,15 @@ func systemIdentifier(ctx context.Context, cfg postgres.Config) (string, error) 
 }
 
 // deadRows reads which rows have a dead letter of this relay, and which keys are parked.
-func (p *Pipeline) deadRows(ctx context.Context) (found backfill.DeadLetters, err error) {
+func (p *Pipeline) deadRows(ctx context.Context,
+	say func(format string, args ...any)) (found backfill.DeadLetters, err error) {
 	index, err := p.letters(ctx)
 	if err != nil || index == nil {
 		return found, err
+	}
+	if n := len(index.Unknown); n > 0 {
+		say("%d records of topic %s are no dead letters that this build can read; rows count as "+
+			"missing if one of these is theirs: %v", n, p.Config.DeadLetter.Topic, index.Unknown[0])
 	}
 	system, err := systemIdentifier(ctx, p.Config.Postgres)
 	if err != nil {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"slices"
 
 	"github.com/postrider/postrider/internal/writeback"
 	"github.com/postrider/postrider/relay"
@@ -27,9 +28,14 @@ func (d *Daemon) startWriteBack(stop context.Context) (end func()) {
 func (d *Daemon) writeBackParts() writeback.Parts {
 	p := d.pipeline
 	d.letters = &openLetters{pipeline: p}
+	tables := p.Config.WriteBackTables()
 	return writeback.Parts{
 		Postgres: p.Config.Postgres, Config: p.Config.WriteBack, Slot: p.Config.Slot.Name,
-		Publication: p.Config.Replication.Publication, Tables: p.Config.WriteBackTables(),
+		Publication: p.Config.Replication.Publication, Tables: tables,
+		Others: slices.DeleteFunc(slices.Clone(p.Config.Replication.Tables), func(name string) bool {
+			return slices.ContainsFunc(tables,
+				func(src writeback.Source) bool { return src.Table == name })
+		}),
 		Letters: d.letters.entries,
 		Progress: func() (streaming bool, published uint64) {
 			st := d.Relay.State()

@@ -24,9 +24,9 @@ type rowLetters struct {
 }
 
 // lettersOf selects the dead letters of a slot that are of the relations of one table, or of none
-// of the relations of now: a table that was renamed since keeps its coverage. The rows of these
-// are held in every table, and nothing is written to them. applied has the signs of what was
-// written already.
+// of the relay's relations by their names of now: a table that was renamed since keeps its
+// coverage. The rows of these are held in every table, and nothing is written to them. applied has
+// the signs of what was written already.
 func lettersOf(entries []*deadletter.Entry, system, slot string, relations []string,
 	now map[string]bool, applied map[string]bool, at time.Time) rowLetters {
 	l := rowLetters{held: []string{}, failed: map[string]string{}, redriven: map[string]string{},

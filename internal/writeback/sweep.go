@@ -71,11 +71,9 @@ func (w *Writer) sweep(ctx context.Context) (n counts, complete bool, err error)
 		}
 	}
 	complete = true
-	now := map[string]bool{}
-	for _, t := range tables {
-		for _, name := range t.names {
-			now[name] = true
-		}
+	now, err := w.names(ctx, tables)
+	if err != nil {
+		return n, false, err
 	}
 	for _, t := range tables {
 		of := coverages[:len(t.relations)]
@@ -89,6 +87,26 @@ func (w *Writer) sweep(ctx context.Context) (n counts, complete bool, err error)
 		errs = append(errs, err)
 	}
 	return n, complete, errors.Join(errs...)
+}
+
+// names returns the names that the tables of the relay and their partitions have now.
+func (w *Writer) names(ctx context.Context, tables []*table) (map[string]bool, error) {
+	now := map[string]bool{}
+	for _, t := range tables {
+		for _, name := range t.names {
+			now[name] = true
+		}
+	}
+	for _, name := range w.parts.Others {
+		found, err := describe(ctx, w.conn, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			now[r.name()] = true
+		}
+	}
+	return now, nil
 }
 
 // connect opens the connection, unless there is one.
@@ -206,7 +224,7 @@ func isProblem(err error) bool {
 	return is
 }
 
-// table writes the rows of one table. now has the names of all tables and partitions.
+// table writes the rows of one table. now is that of lettersOf.
 func (w *Writer) table(ctx context.Context, t *table, now map[string]bool,
 	coverages []*prune.Coverage, entries []*deadletter.Entry) (n counts, complete bool, err error) {
 	l := lettersOf(entries, w.system, w.parts.Slot, t.names, now, w.applied, time.Now())

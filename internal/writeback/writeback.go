@@ -22,6 +22,7 @@ type Parts struct {
 	Config            Config
 	Slot, Publication string
 	Tables            []Source
+	Others            []string // tables of the relay that are not written back
 	// Letters returns all dead letters, resolved ones too. nil: there are none.
 	Letters func(ctx context.Context) ([]*deadletter.Entry, error)
 	// Progress reports whether the relay streams, and how many messages it has published.

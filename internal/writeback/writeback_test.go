@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -305,10 +306,14 @@ func TestSweep_HoldsRowsWithDeadLettersOfARenamedTable(t *testing.T) {
 	p.letters[0].Action = deadletter.Redriven
 	require.Equal(t, counts{published: 1}, p.sweep())
 
-	p.Exec(`INSERT INTO outbox (id, payload) VALUES ('c', 'c')`)
-	p.letters = []*deadletter.Entry{p.entry("9", "", "")}
-	p.letters[0].Relation = "message:orders"
-	require.Equal(t, counts{published: 1}, p.sweep(), "a logical message is in no table")
+	p.Exec(`CREATE TABLE other (id bigint) PARTITION BY RANGE (id); CREATE TABLE other_1 PARTITION OF other DEFAULT`)
+	p.writer.parts.Others = []string{"public.other", "public.gone"}
+	for i, relation := range []string{"message:orders", "public.other", "public.other_1"} {
+		p.Exec(`INSERT INTO outbox (id, payload) VALUES ($1, 'c')`, "c"+strconv.Itoa(i))
+		p.letters = []*deadletter.Entry{p.entry("9", "", "")}
+		p.letters[0].Relation = relation
+		require.Equal(t, counts{published: 1}, p.sweep(), relation)
+	}
 	p.Exec(`INSERT INTO outbox (id, payload) VALUES ('d', 'd')`)
 	p.letters[0].Relation = "public.outbox_before"
 	_, _, err := p.writer.sweep(t.Context())
