@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -99,6 +100,23 @@ func HoldsTime(c replication.Column) bool {
 // say it of the rows of its day.
 func HoldsInstant(c replication.Column) bool {
 	return HoldsTime(c) && c.TypeOID != pgtype.DateOID
+}
+
+// zoneMargin is how much later than UTC a column without a time zone may be.
+const zoneMargin = 24 * time.Hour
+
+// RecordsSince returns the earliest time that the records have of rows whose column has a time
+// since then; zero: any. recordTime is the column with the time of the records; empty: that is the
+// time of the commit, or a later one. Rows and records have one clock only if the column is that
+// one, or there is none.
+func RecordsSince(since time.Time, column replication.Column, recordTime string) time.Time {
+	switch {
+	case since.IsZero() || recordTime != "" && recordTime != column.Name:
+		return time.Time{}
+	case column.TypeOID == pgtype.TimestampOID:
+		return since.Add(-zoneMargin)
+	}
+	return since
 }
 
 // selectPartitionOIDs does not use pg_partition_tree, which locks every partition. The tables

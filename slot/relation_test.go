@@ -2,11 +2,14 @@ package slot_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -25,4 +28,16 @@ func TestRelation_IsATable(t *testing.T) {
 	defer postgres.Close(rows)
 	_, err = rows.Exec(t.Context(), `SELECT * FROM public.outbox`)
 	require.Error(t, err, "nor is it read where it is swapped in later")
+}
+
+// Rows and records have to have one clock.
+func TestRecordsSince_IsATimeOnlyIfRecordsCannotBeOlderThanTheirRows(t *testing.T) {
+	since := time.Unix(1_700_000_000, 0)
+	zoned := replication.Column{Name: "created_at", TypeOID: pgtype.TimestamptzOID}
+	zoneless := replication.Column{Name: "created_at", TypeOID: pgtype.TimestampOID}
+	require.Equal(t, since, slot.RecordsSince(since, zoned, ""))
+	require.Equal(t, since, slot.RecordsSince(since, zoned, "created_at"))
+	require.Equal(t, since.Add(-24*time.Hour), slot.RecordsSince(since, zoneless, ""))
+	require.Zero(t, slot.RecordsSince(since, zoned, "occurred_at"))
+	require.Zero(t, slot.RecordsSince(time.Time{}, zoneless, "created_at"))
 }

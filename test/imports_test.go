@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"internal/auditor": {
 		"internal/audit", "internal/audit/topics", "internal/config", "internal/daemon",
 		"internal/deadletter", "internal/exit", "internal/postgres", "internal/terminal",
-		"relay", "replication", "router", "sink", "sink/kafka/producer", "slot",
+		"relay", "replication", "router", "sink", "sink/kafka", "sink/kafka/producer", "slot",
 	},
 	"internal/trace": {
 		"internal/audit", "internal/catalog", "internal/check", "internal/config",

@@ -7,13 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
-	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 )
@@ -89,21 +87,10 @@ func TestWriteLog_SaysWhichLineIsWrong(t *testing.T) {
 	}
 }
 
-// Rows and records have to have one clock.
-func TestRecordsSince_IsATimeOnlyIfRecordsCannotBeOlderThanTheirRows(t *testing.T) {
+func TestRecordsOfLogSince_IsATimeOnlyIfRecordsHaveThatOfTheCommit(t *testing.T) {
 	since := time.Unix(1_700_000_000, 0)
-	zoned := replication.Column{Name: "created_at", TypeOID: pgtype.TimestamptzOID}
-	zoneless := replication.Column{Name: "created_at", TypeOID: pgtype.TimestampOID}
-	event := router.Config{FieldTimestamp: "occurred_at"}
-	insert := router.Config{FieldTimestamp: "created_at"}
-	require.Equal(t, since, recordsSince(since, zoned, router.Config{}))
-	require.Equal(t, since, recordsSince(since, zoned, insert))
-	require.Equal(t, since.Add(-zoneMargin), recordsSince(since, zoneless, router.Config{}))
-	require.Zero(t, recordsSince(since, zoned, event))
-	require.Zero(t, recordsSince(time.Time{}, zoneless, insert))
-
 	require.Equal(t, since, recordsOfLogSince(since, []router.Config{{}}))
-	require.Zero(t, recordsOfLogSince(since, []router.Config{{}, insert}))
+	require.Zero(t, recordsOfLogSince(since, []router.Config{{}, {FieldTimestamp: "created_at"}}))
 }
 
 func TestOnlyTables_KeepsTheRulesOfEach(t *testing.T) {

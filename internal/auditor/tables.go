@@ -11,14 +11,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
-	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -153,7 +151,7 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 	}
 	if !plan.Since.IsZero() || !plan.Until.IsZero() {
 		at := column(theTime, "--time-column", o.TimeColumn, rule.FieldTimestamp, "created_at")
-		t.since = recordsSince(plan.Since, at, rule)
+		t.since = slot.RecordsSince(plan.Since, at, rule.FieldTimestamp)
 		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.Since, plan.Until, t.since.IsZero())
 	}
 	if err != nil {
@@ -166,21 +164,6 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 	t.query = fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s AS t ORDER BY %st.tableoid, t.ctid",
 		slot.TextSQL(id), slot.TextSQL(key), slot.TextSQL(transaction), judged, t.from, sorted)
 	return t, nil
-}
-
-const zoneMargin = 24 * time.Hour // the offset of a time zone is shorter
-
-// recordsSince returns the earliest time that records have of rows whose column has a time since
-// then; zero: any. Rows and records have one clock only if the column is that of the record's
-// time; or if there is none, since then it is the time of the commit, or a later one.
-func recordsSince(since time.Time, column replication.Column, rule router.Config) time.Time {
-	switch {
-	case since.IsZero() || rule.FieldTimestamp != "" && rule.FieldTimestamp != column.Name:
-		return time.Time{}
-	case column.TypeOID == pgtype.TimestampOID: // without a time zone, it may be later than UTC
-		return since.Add(-zoneMargin)
-	}
-	return since
 }
 
 // within is an SQL condition that is never NULL. timeless: a row without a time is judged, since

@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
@@ -115,11 +116,7 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
 	}
 	for _, name := range names {
 		whole := deadLetter
-		ends, err := t.Ends(ctx, name) // before those of the spans: records may be added meanwhile
-		if err != nil {
-			return err
-		}
-		spans, err := t.Spans(ctx, name, since)
+		spans, open, err := t.spansBehindTransactions(ctx, name, since)
 		if err == nil && !deadLetter {
 			whole, err = t.WholeFrom(ctx, name, spans)
 		}
@@ -129,8 +126,7 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
 		if !whole {
 			t.removed = append(t.removed, name)
 		}
-		open := func(s topics.Span) bool { return s.End < ends[s.Partition] }
-		if slices.ContainsFunc(spans, open) {
+		if open {
 			t.hidden = append(t.hidden, name)
 		}
 		for _, s := range spans {
@@ -140,6 +136,28 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
 		}
 	}
 	return nil
+}
+
+// openTransactionWait bounds the wait for open transactions in a topic. Those of a relay that runs
+// take less, one of a producer that was killed up to its transaction timeout.
+const openTransactionWait = 10 * time.Second
+
+// spansBehindTransactions returns the spans of a topic when each transaction that is open in it
+// now has ended, or after openTransactionWait. open: one has not.
+func (t *auditTopics) spansBehindTransactions(ctx context.Context, name string,
+	since time.Time) (spans []topics.Span, open bool, err error) {
+	ends, err := t.Ends(ctx, name)
+	for began := time.Now(); err == nil; err = kafka.Pause(ctx, kafka.ReadPause) {
+		if spans, err = t.Spans(ctx, name, since); err != nil {
+			return nil, false, err
+		}
+		open = slices.ContainsFunc(spans,
+			func(s topics.Span) bool { return s.End < ends[s.Partition] })
+		if !open || time.Since(began) > openTransactionWait {
+			return spans, open, nil
+		}
+	}
+	return nil, false, err
 }
 
 // headerOfIDs is the name that all rules agree on.

@@ -140,11 +140,11 @@ func (r *Recovery) countOvertaken(ctx context.Context) error {
 func (r *Recovery) find(ctx context.Context, topic string, since time.Time) error {
 	report := TopicReport{Topic: topic}
 	r.parts.Say("reading topic %s", topic)
-	var err error
-	report.Whole, err = r.topics.Read(ctx, topic, since, func(m *sink.Message) {
+	extent, err := r.topics.Read(ctx, topic, since, func(m *sink.Message) {
 		report.Records++
 		r.candidates.mark(fingerprint(m))
 	})
+	report.Whole, report.Open = extent.Whole, extent.Open
 	r.report.Topics = append(r.report.Topics, report)
 	return err
 }

@@ -40,19 +40,26 @@ type DeadRow struct{ Relation, ID string }
 
 // Topics reads published messages.
 type Topics interface {
-	// Read calls each with every record of a topic since a time; zero: all. It reports whether the
-	// topic still has all records that were published to it. The message is valid until each returns.
-	// A topic that does not exist is empty and whole.
-	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool,
-		err error)
+	// Read calls each with every record of a topic since a time; zero: all. The message is valid
+	// until each returns. A topic that does not exist is empty and whole.
+	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (Extent,
+		error)
 	Close()
 }
 
-// How long before Selection.Since the reading of topics begins.
-const (
-	readMargin = time.Hour      // clocks differ
-	zoneMargin = 24 * time.Hour // a column without a time zone may have a later time than UTC
-)
+// Extent is how much of a topic could be read.
+type Extent struct {
+	// Whole: the topic still has all records that were published to it.
+	Whole bool
+	// Open: what follows an open transaction of another producer could not be read.
+	Open bool
+}
+
+// readMargin is how long before Selection.Since the reading of topics begins: clocks differ.
+const readMargin = time.Hour
+
+// ErrOpenTransaction means that a topic cannot be read to its end.
+var ErrOpenTransaction = errors.New("a transaction of another producer is open")
 
 // ErrIncomplete means that the topics do not show which rows were delivered.
 var ErrIncomplete = errors.New("which rows were delivered is not known")
@@ -292,6 +299,16 @@ func (r *Recovery) refuse() error {
 			Fix: "postrider deadletter list --all   # shows the dead letters\n" +
 				"postrider recover --id ID --publish   # publishes a row that has none\n" +
 				"leave out the rows that have one with --skip-refused",
+		}
+	}
+	for _, t := range r.report.Topics {
+		if t.Open && r.candidates.unmarked() > 0 {
+			return &slot.Error{
+				Err: fmt.Errorf("%s not in the topics, and what follows the transaction in topic %q cannot "+
+					"be read: %w", rowsAre(int64(r.candidates.unmarked())), t.Topic, ErrOpenTransaction),
+				Fix: "try again when its producer has ended it, or the broker: that aborts it after the " +
+					"producer's transaction.timeout.ms (sink.kafka.transaction_timeout of a relay)",
+			}
 		}
 	}
 	bounded := r.sel.FromXmin != 0 || !r.sel.Since.IsZero() || len(r.sel.IDs) > 0 || r.sel.Partial

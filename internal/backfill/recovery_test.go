@@ -221,7 +221,7 @@ func TestRecovery_ReadsTopicsByTimeOnlyWhereRowsAndRecordsHaveOneClock(t *testin
 		return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), router.Options{Tables: x.parts.Need.Tables})
 	}
 	since := time.Now().Add(-time.Hour)
-	near, day := since.Add(-readMargin), since.Add(-readMargin-zoneMargin)
+	near, day := since.Add(-readMargin), since.Add(-readMargin-24*time.Hour)
 	for _, c := range []struct {
 		named, outbox, other string // --time-column, and the columns of the records' times; empty: the time of the commit
 		one, both            time.Time

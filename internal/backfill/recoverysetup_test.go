@@ -31,14 +31,14 @@ type topics struct {
 	asked  map[string]time.Time
 }
 
-func (t *topics) Read(_ context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error) {
+func (t *topics) Read(_ context.Context, topic string, since time.Time, each func(*sink.Message)) (Extent, error) {
 	t.since, t.asked[topic] = since, since
 	for _, m := range t.broker.Messages() {
 		if m.Topic == topic {
 			each(&m)
 		}
 	}
-	return !t.lost, nil
+	return Extent{Whole: !t.lost}, nil
 }
 
 func (t *topics) Close() {}

@@ -56,7 +56,9 @@ type TopicReport struct {
 	Topic   string `json:"topic"`
 	Records int64  `json:"records"` // read
 	// no record was deleted by retention or compaction
-	Whole       bool  `json:"whole"`
+	Whole bool `json:"whole"`
+	// what follows an open transaction of another producer could not be read
+	Open        bool  `json:"open_transaction"`
 	Undelivered int64 `json:"undelivered"` // to be published to it, or published
 
 	// of a topic that is not whole: rows that are not in it, while a later one of the key is

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
@@ -196,20 +195,14 @@ func (s Selection) byTime() bool { return !s.Since.IsZero() || !s.Until.IsZero()
 // coversGap reports whether all rows of the gap are selected, so that the slot can be recreated.
 func (s Selection) coversGap() bool { return len(s.IDs) == 0 && s.Until.IsZero() }
 
-// recordsSince returns the earliest time that records of the rows of a Selection have, with its
-// TimeColumn set; zero: any. Rows and records have one clock only if the column is that of the
-// record's time; or if there is none, since then it is the time of the commit, or a later one.
+// recordsSince is slot.RecordsSince of the rows of a Selection, with its TimeColumn set.
 func (c *TableReader) recordsSince(s Selection) time.Time {
-	if s.Since.IsZero() || c.columns.Timestamp != "" && c.columns.Timestamp != s.TimeColumn {
+	if s.Since.IsZero() {
 		return time.Time{}
 	}
-	since := s.Since.Add(-readMargin)
-	for _, column := range c.Relation.Columns {
-		if column.Name == s.TimeColumn && column.TypeOID == pgtype.TimestampOID {
-			since = since.Add(-zoneMargin)
-		}
-	}
-	return since
+	i := slices.IndexFunc(c.Relation.Columns,
+		func(column replication.Column) bool { return column.Name == s.TimeColumn })
+	return slot.RecordsSince(s.Since.Add(-readMargin), c.Relation.Columns[i], c.columns.Timestamp)
 }
 
 // selectRows returns a copy of c that reads only the rows of a Selection with its TimeColumn set.

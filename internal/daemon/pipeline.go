@@ -189,10 +189,11 @@ func locked(err error) error {
 	}
 	return &slot.Error{
 		Err: fmt.Errorf("%w for longer than %s: %w", postgres.ErrLocked, slot.LockTimeout, err),
-		Fix: "wait for the ALTER TABLE, LOCK or VACUUM FULL that has it, or for the sessions that this " +
-			"one waits for:\n" +
-			"SELECT pid, relation::regclass, granted, pg_blocking_pids(pid), query FROM pg_locks LEFT JOIN " +
-			"pg_stat_activity USING (pid) WHERE mode = 'AccessExclusiveLock' AND relation IS NOT NULL;",
+		Fix: "wait for the ALTER TABLE, LOCK or VACUUM FULL that has it, or for the sessions that " +
+			"this one waits for:\n" +
+			"SELECT pid, relation::regclass, granted, pg_blocking_pids(pid), query FROM pg_locks " +
+			"LEFT JOIN pg_stat_activity USING (pid) " +
+			"WHERE mode = 'AccessExclusiveLock' AND relation IS NOT NULL;",
 	}
 }
 

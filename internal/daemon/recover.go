@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,7 +14,6 @@ import (
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/sink/kafka/topicreader"
-	"github.com/postrider/postrider/slot"
 )
 
 // Recover publishes the rows that a lost slot did not deliver, or reports which ones it would. say
@@ -35,7 +33,7 @@ func Recover(ctx context.Context, env Environment, cfg config.Config, sel backfi
 			if err != nil {
 				return nil, err // not reader: an interface with a nil pointer is not nil
 			}
-			return topicReader{reader, publish, say}, nil
+			return topicReader{reader}, nil
 		},
 		OpenSink: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
 			s, err := producer.Open(ctx, cfg.Sink.Kafka, p.Component("sink"), done)
@@ -122,43 +120,25 @@ func (p *Pipeline) deadRows(ctx context.Context,
 const openTransactionWait = 10 * time.Second
 
 // topicReader is a topicreader.Reader as backfill.Topics.
-type topicReader struct {
-	*topicreader.Reader
-	publish bool
-	say     func(format string, args ...any)
-}
+type topicReader struct{ *topicreader.Reader }
 
-// Read is that of backfill.Topics. What follows an open transaction cannot be read, and looks as
-// if it were missing: before anything is published the error is backfill.ErrIncomplete.
 func (t topicReader) Read(ctx context.Context, topic string, since time.Time,
-	each func(*sink.Message)) (whole bool, err error) {
-	whole, err = t.Whole(ctx, topic)
+	each func(*sink.Message)) (of backfill.Extent, err error) {
+	of.Whole, err = t.Whole(ctx, topic)
 	if errors.Is(err, sink.ErrUnknownTopic) {
-		return true, nil
+		return backfill.Extent{Whole: true}, nil
+	}
+	if err == nil {
+		of.Open, err = t.AwaitDecided(ctx, topic, openTransactionWait)
 	}
 	if err != nil {
-		return false, err
-	}
-	switch open, err := t.AwaitDecided(ctx, topic, openTransactionWait); {
-	case err != nil:
-		return false, err
-	case open < 0:
-	case !t.publish:
-		t.say("a transaction is open in topic %s, partition %d: what follows it counts as missing",
-			topic, open)
-	default:
-		return false, &slot.Error{
-			Err: fmt.Errorf("a transaction of another producer is open in topic %q, partition %d, and "+
-				"what follows it cannot be read: %w", topic, open, backfill.ErrIncomplete),
-			Fix: "try again when its producer has ended it, or the broker: that aborts it after the " +
-				"producer's transaction.timeout.ms (sink.kafka.transaction_timeout of a relay)",
-		}
+		return of, err
 	}
 	spans, err := t.Spans(ctx, topic, since)
 	if err != nil {
-		return false, err
+		return of, err
 	}
-	return whole, t.Reader.Read(ctx, spans, func(m *sink.Message, _ int64) error {
+	return of, t.Reader.Read(ctx, spans, func(m *sink.Message, _ int64) error {
 		each(m)
 		return nil
 	})

@@ -58,6 +58,7 @@ var advices = []advice{
 	{relay.ErrSecondSignal, Runtime, ""},
 	{backfill.ErrIncomplete, Config, ""},
 	{backfill.ErrParked, Config, ""},
+	{backfill.ErrOpenTransaction, Temporary, ""},
 	{relay.ErrDrainTimeout, Temporary,
 		"start it again; if the broker is well and only slow, raise relay.drain_timeout"},
 	{replication.ErrSlotInUse, Temporary,

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -85,7 +86,7 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 func judgeObservation(f *facts) Condition {
 	s := f.slot
 	last, text := s.ObservedAt, "the slot was last observed %s ago: lag and retention are not known"
-	if last.IsZero() {
+	if last.IsZero() && f.Relay.Phase == relay.Streaming { // else the slot may not exist yet
 		last = f.Started
 		text = "the slot has not been observed since the relay was started %s ago: lag and " +
 			"retention are not known, and a change of the publication is not noticed"

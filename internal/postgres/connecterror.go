@@ -42,8 +42,12 @@ func newConnectError(ce *pgconn.ConnectError) *connectError {
 	e.dropProbesForTLS()
 	e.class = sentinel(e.err)
 	switch SQLState(e.err) {
-	case "08P01", "0A000": // protocol_violation, feature_not_supported
+	case "08P01": // protocol_violation
 		e.class = ErrPooler
+	case "0A000": // feature_not_supported, which PostgreSQL reports of encodings
+		if strings.Contains(e.err.Error(), "options") {
+			e.class = ErrPooler
+		}
 	}
 	return e
 }

@@ -32,8 +32,7 @@ var (
 
 	// ErrPooler is that another process answers than was announced, or that prepared statements are
 	// missing; while connecting also a protocol_violation, with which PgBouncer refuses a connection
-	// or one of its parameters, and feature_not_supported, as of RDS Proxy: PostgreSQL itself reports
-	// neither.
+	// or one of its parameters, and options that are not supported, as by RDS Proxy.
 	ErrPooler = errors.New("a pooler answers in the place of the server")
 
 	// ErrStaleConnection is ErrUnreachable for a connection that is open here and closed on the

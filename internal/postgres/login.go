@@ -136,6 +136,13 @@ func (e *loginError) Unwrap() []error {
 	return []error{ErrUnreachable, e.err}
 }
 
+// IsLogin reports whether err is that of a password or token that could not be obtained: it says
+// nothing about the server.
+func IsLogin(err error) bool {
+	_, is := errors.AsType[*loginError](err)
+	return is
+}
+
 // tokenAdvice is what to check when the server refuses a token.
 var tokenAdvice = map[string]string{
 	LoginRDS: "GRANT rds_iam TO the role, allow rds-db:connect for it, and set the parameter " +

@@ -264,7 +264,7 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 	case err == nil:
 		m.log.Info().Err(cause).Msg("connection of the monitor was ended and replaced")
 		return conn, nil
-	case errors.Is(cause, postgres.ErrStopping) &&
+	case errors.Is(cause, postgres.ErrStopping) && !postgres.IsLogin(err) &&
 		(errors.Is(err, postgres.ErrStarting) || errors.Is(err, postgres.ErrUnreachable)):
 		return nil, &stoppingError{err}
 	}

@@ -73,29 +73,25 @@ func (r *Reader) listEnds(ctx context.Context, topics ...string) (kadm.ListedOff
 	return r.admin.ListEndOffsets(ctx, topics...)
 }
 
-// AwaitDecided waits until each transaction that is open in a topic now has ended, within a time.
-// Readers of committed records do not see what follows an open one. It returns the first partition
-// that still has one; -1: none has.
+// AwaitDecided waits until each transaction that is open in a topic now has ended, within a time,
+// and reports whether one is still open. Readers of committed records do not see what follows it.
 func (r *Reader) AwaitDecided(ctx context.Context, topic string,
-	within time.Duration) (partition int32, err error) {
+	within time.Duration) (open bool, err error) {
 	ends, err := r.list(ctx, topic, r.admin.ListEndOffsets)
 	for began := time.Now(); err == nil; err = kafka.Pause(ctx, kafka.ReadPause) {
 		readable, err := r.list(ctx, topic, r.admin.ListCommittedOffsets)
 		if err != nil {
-			return -1, err
+			return false, err
 		}
-		open := -1
+		open = false
 		for p := range min(len(ends), len(readable)) {
-			if readable[p] < ends[p] {
-				open = p
-				break
-			}
+			open = open || readable[p] < ends[p]
 		}
-		if open < 0 || time.Since(began) > within {
-			return int32(open), nil //nolint:gosec // 32 bits in Kafka
+		if !open || time.Since(began) > within {
+			return open, nil
 		}
 	}
-	return -1, err
+	return false, err
 }
 
 // list lists offsets of a topic by partition.
