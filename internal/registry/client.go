@@ -33,7 +33,22 @@ type Client struct {
 	versions map[version]sr.SubjectSchema
 	// subjects of ids that come with framed values, by id
 	subjects map[int]map[string]bool
+	// when a framed value first had an id that is not under its subject
+	unknown map[framed]time.Time
 }
+
+// framed is the id that a framed value has, and the subject that it has to be registered under.
+type framed struct {
+	id      int
+	subject string
+}
+
+// followerLag is for how long a server of the registry may be behind the one that has registered a
+// schema: it reads that from a topic.
+const (
+	followerLag   = 2 * time.Second
+	followerPause = 100 * time.Millisecond
+)
 
 // identity is what has an id: a schema as it is registered under a subject.
 type identity struct {
@@ -75,7 +90,8 @@ type Usage struct {
 // New makes a client of a valid configuration, which connects when it is used.
 func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, ids: map[identity]int{}, newest: map[string]*latest{},
-		versions: map[version]sr.SubjectSchema{}, subjects: map[int]map[string]bool{}}
+		versions: map[version]sr.SubjectSchema{}, subjects: map[int]map[string]bool{},
+		unknown: map[framed]time.Time{}}
 	if cfg.OAuth.IsSet() {
 		c.tokens = credentials.NewSource(func(ctx context.Context) (credentials.Token, error) {
 			return cfg.OAuth.Fetch(ctx, section+".oauth")
@@ -349,7 +365,8 @@ func (c *Client) Belongs(id int, subject string) (bool, error) {
 	return of[subject] || subject == "" && len(of) > 0, nil
 }
 
-// checkFramed implements server.
+// checkFramed implements server. An id that is not known blocks it for followerLag, once: the
+// application may have registered the schema just before, with another server of the registry.
 func (c *Client) checkFramed(b []byte, subject string) error {
 	id, found := readHeader(b, c.cfg.Framing)
 	if !found {
@@ -358,11 +375,26 @@ func (c *Client) checkFramed(b []byte, subject string) error {
 	if !c.possible(id) {
 		return errOtherSubject(strconv.Itoa(id), subject)
 	}
-	ours, err := c.Belongs(id, subject)
-	if err == nil && !ours {
-		return errOtherSubject(strconv.Itoa(id), subject)
+	for {
+		ours, err := c.Belongs(id, subject)
+		switch {
+		case err != nil || ours:
+			return err
+		case c.unknownFor(framed{id, subject}) > followerLag:
+			return errOtherSubject(strconv.Itoa(id), subject)
+		}
+		time.Sleep(followerPause)
 	}
-	return err
+}
+
+// unknownFor returns how long ago an id was first found to be unknown.
+func (c *Client) unknownFor(f framed) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.unknown[f]; !known {
+		keep(c.unknown, f, time.Now())
+	}
+	return time.Since(c.unknown[f])
 }
 
 // ping implements server: it requests the registry's configuration.

@@ -345,6 +345,29 @@ func TestClient_WaitsForAServerThatIsBehind(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// The application registers a schema with one server, and the relay looks for its id at another one, which is behind.
+func TestFramed_WaitsForAServerThatIsBehind(t *testing.T) {
+	f := newFake(t)
+	id, _, err := f.RegisterSchema("orders-value", sr.Schema{Schema: `"string"`})
+	require.NoError(t, err)
+	var looked atomic.Int32
+	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasPrefix(r.URL.Path, "/schemas/ids/") || looked.Add(1) > 2 {
+			return false
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"error_code":40403,"message":"Schema not found"}`))
+		return true
+	})
+	format := router.DefaultFormat()
+	format.Value = "framed"
+	r, _ := opened(t, at(f.URL()), format)
+	value := connect.Buffer(append(appendHeader(nil, Confluent, id), 2, 'x'))
+	_, err = r.Value.Append(nil, "orders", &connect.Schema{Kind: connect.KindBytes}, value)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, looked.Load())
+}
+
 func TestClient_BoundsReferences(t *testing.T) {
 	f, n := newFake(t), 0
 	f.answer(func(w http.ResponseWriter, _ *http.Request) {
