@@ -42,7 +42,8 @@ func (p *Publication) ChangedSince(ctx context.Context, conn *pgx.Conn,
 	return &PublicationError{
 		Publication: p.Name, Table: p.Tables[found[0].n-1].Name, To: p.evidence.end,
 		Problem: "the storage of " + listed(found) +
-			" was replaced, and no column was changed, as by SET UNLOGGED and SET LOGGED",
+			" was replaced, and no column was changed, as by SET UNLOGGED and SET LOGGED, " +
+			"or by pg_repack, which loses nothing",
 	}
 }
 
