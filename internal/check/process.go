@@ -119,7 +119,7 @@ func (c *checker) listen(code, address string) []Finding {
 		"choose another for "+key+", or stop the process that has it: ss -ltnp")
 	switch {
 	case !errors.Is(err, syscall.EADDRINUSE), c.relay == nil:
-	case c.relay.Slot.Name == c.loaded.Config.Slot.Name:
+	case c.relay.About(c.loaded.Config.Slot.Name):
 		// The admin listener answers nothing without the token: it is taken to be the same relay's.
 		f = found(code, address, fmt.Sprintf("the relay has it, process %d", c.relay.PID))
 	case code == "http_listen":

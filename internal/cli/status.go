@@ -27,8 +27,8 @@ func newStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show position, lag, retained WAL and a verdict",
-		Long: `status shows the report of the relay that listens on http.listen. If none answers
-it reads the slot from the database, and says so.
+		Long: `status shows the report of the relay that listens on http.listen. If none answers,
+or that of another slot, it reads the slot from the database, and says so.
 
 Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if the relay
 does not answer and the database is not reachable. With --watch it goes on until a signal comes,

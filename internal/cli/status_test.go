@@ -150,6 +150,16 @@ func TestStatus_AsksTheDatabaseWhenNoDaemonAnswers(t *testing.T) {
 	require.Equal(t, relay.State{}, got.Relay)
 	require.Equal(t, "orders", got.Slot.Name)
 	require.NotEmpty(t, got.DaemonError)
+
+	other := serveStatus(t, func() any { return statustest.Well() })
+	code, stdout, _ = command(t, fmt.Sprintf("[postgres]\nurl = %q\n", pg.DSN())+other,
+		"status", "--json", "--slot-name", "orders")
+	require.Equal(t, exit.Runtime, code)
+	got = status.Report{}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
+	require.Equal(t, status.SourceDatabase, got.Source)
+	require.Equal(t, "orders", got.Slot.Name)
+	require.Contains(t, got.DaemonError, `the relay of slot "postrider" answers`)
 }
 
 func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
@@ -168,6 +178,22 @@ func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
 	require.Contains(t, stderr, "query the database: ")
 	require.Contains(t, stderr, "next: start the server")
 	require.NotContains(t, stderr, password)
+}
+
+func TestStatus_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {
+	file := "[postgres]\nurl = \"postgres://127.0.0.1:1/shop\"\n" +
+		serveStatus(t, func() any { return statustest.Well() })
+	code, stdout, stderr := command(t, file, "status", "--slot-name", "billing")
+	require.Equal(t, exit.Unavailable, code, stdout)
+	require.Empty(t, stdout)
+	require.Regexp(t, `the relay of slot "postrider" answers at http.listen \(127.0.0.1:\d+\), and not `+
+		`that of "billing"`, stderr)
+	require.Contains(t, stderr, "query the database: ")
+
+	file = "[postgres]\nurl = \"postgres://127.0.0.1:1/shop\"\n" +
+		serveStatus(t, func() any { return status.Report{Source: status.SourceDaemon} })
+	code, _, stderr = command(t, file, "status", "--slot-name", "billing")
+	require.Equal(t, exit.OK, code, "a relay that has named no slot: %s", stderr)
 }
 
 // cancelAfter ends a watch after so many lines.

@@ -95,7 +95,7 @@ func serve(ctx context.Context, server *httpserver.Server, log zerolog.Logger,
 		return nil, &exit.Error{
 			Code: code, Err: err, WAL: exit.KeptMaybe,
 			Next: "postrider status   # does a relay answer there?\n" +
-				"or choose a free address for " + key + `, "" for none`,
+				"or give this relay a free address of its own in " + key + `, "" for none`,
 		}
 	}
 	if addr := server.Addr(); addr != nil {

@@ -52,5 +52,5 @@ func TestListenAdmin_SaysWhoseAddressItIs(t *testing.T) {
 	var out strings.Builder
 	require.Equal(t, exit.Temporary, exit.Print(&out, err), "maybe the relay before this one, which is still draining")
 	require.Contains(t, out.String(), "(admin.listen)")
-	require.Contains(t, out.String(), "free address for admin.listen")
+	require.Contains(t, out.String(), "free address of its own in admin.listen")
 }

@@ -74,9 +74,13 @@ func request(
 }
 
 // Status returns the report of the relay on this machine, or one from the database if the relay
-// does not answer.
+// does not answer, or another relay does.
 func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	r, daemonErr := FromDaemon(ctx, l.Config.HTTP)
+	if daemonErr == nil && !r.About(l.Config.Slot.Name) {
+		daemonErr = fmt.Errorf("the relay of slot %q answers at http.listen (%s), and not that of %q",
+			r.Slot.Name, l.Config.HTTP.Listen, l.Config.Slot.Name)
+	}
 	if daemonErr == nil {
 		return r, nil
 	}
@@ -94,7 +98,7 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	return r, nil
 }
 
-// FromDaemon returns the report of the relay on this machine.
+// FromDaemon returns the report of the relay on this machine, whichever slot it is about.
 func FromDaemon(ctx context.Context, c httpserver.Config) (r Report, err error) {
 	err = GetJSON(ctx, c, "/status", &r)
 	if err == nil && r.Source != SourceDaemon {

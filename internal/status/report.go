@@ -95,6 +95,12 @@ func (r *Report) Judge(
 	})
 }
 
+// About reports whether r is about the slot of that name, and not of another relay that has the
+// address. A report without a slot may be about any.
+func (r *Report) About(slotName string) bool {
+	return r.Slot.Name == "" || r.Slot.Name == slotName
+}
+
 // LSN is an LSN in PostgreSQL's text form: psql takes it, and no JSON parser rounds it.
 type LSN pglogrepl.LSN
 

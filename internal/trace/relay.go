@@ -17,7 +17,7 @@ type Relay struct {
 // OfDaemon queries the relay on this machine; nil: it does not answer, or it has another slot.
 func OfDaemon(ctx context.Context, cfg config.Config) *Relay {
 	r, err := status.FromDaemon(ctx, cfg.HTTP)
-	if err != nil || r.Slot.Name != cfg.Slot.Name {
+	if err != nil || !r.About(cfg.Slot.Name) {
 		return nil
 	}
 	var recent status.Events

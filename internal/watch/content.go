@@ -30,7 +30,8 @@ type content struct {
 	err    error          // set if neither relay nor database answers
 }
 
-// load gets the parts that a tab shows. The others stay as they are in before.
+// load gets the parts that a tab shows. The others stay as they are in before. The slot tells
+// whether it is this relay that answers, so every tab needs it.
 func load(ctx context.Context, l *config.Loaded, before content, t tab) content {
 	c := before
 	c.report, c.err = nil, nil
@@ -39,16 +40,19 @@ func load(ctx context.Context, l *config.Loaded, before content, t tab) content 
 		"history": &c.history, "topics": &c.topics, "events": &c.events, "errors": &c.errors,
 		"check": &c.check, "config": &c.config,
 	}
-	for _, part := range append([]string{"verdict", "build", "pipeline"}, tabParts[t]...) {
+	for _, part := range append([]string{"slot", "verdict", "build", "pipeline"}, tabParts[t]...) {
 		if status.GetJSON(ctx, l.Config.HTTP, "/api/"+part, into[part]) != nil {
 			return loadReport(ctx, l)
 		}
+	}
+	if r := (status.Report{Slot: c.slot.Slot}); !r.About(l.Config.Slot.Name) {
+		return loadReport(ctx, l)
 	}
 	c.at = time.Now()
 	return c
 }
 
-// loadReport is for a relay that does not answer, or is one without parts.
+// loadReport is for a relay that does not answer, is one without parts, or has another slot.
 func loadReport(ctx context.Context, l *config.Loaded) content {
 	r, err := status.Status(ctx, l)
 	if err != nil {

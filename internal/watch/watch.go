@@ -35,7 +35,7 @@ var (
 	tabNames = [tabs]string{"overview", "slots", "topics", "events", "errors", "check", "config"}
 	// tabParts are the parts of the status page that a tab shows, besides those of every tab.
 	tabParts = [tabs][]string{
-		{"slot", "history"}, {"slot"}, {"topics"}, {"events"}, {"errors"}, {"check"}, {"config"}}
+		{"history"}, {}, {"topics"}, {"events"}, {"errors"}, {"check"}, {"config"}}
 )
 
 // screen is the model of status --watch on a terminal.

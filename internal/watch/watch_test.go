@@ -3,8 +3,11 @@ package watch
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +156,38 @@ func TestWatch_SaysWhoAnswersWhenTheRelayDoesNot(t *testing.T) {
 		sampleScreen(content{at: statustest.Now, err: errors.New("neither answers")}).text(),
 		"neither answers")
 	require.Contains(t, sampleScreen(content{}).text(), "connecting ...")
+}
+
+func TestWatch_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {
+	shown := sampleContent()
+	relays := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = struct{}{}
+		switch r.URL.Path {
+		case "/api/slot":
+			answer = shown.slot
+		case "/api/verdict":
+			answer = shown.verdict
+		case "/status":
+			answer = statustest.Well()
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer relays.Close()
+	l := &config.Loaded{Config: config.Default()}
+	l.Config.HTTP.Listen = strings.TrimPrefix(relays.URL, "http://")
+	l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/none")
+	for shows := range tabs {
+		l.Config.Slot.Name = "postrider"
+		c := load(t.Context(), l, content{}, shows)
+		require.NoError(t, c.err)
+		require.Equal(t, shown.verdict.Reason, c.verdict.Reason, "%s", tabNames[shows])
+		l.Config.Slot.Name = "billing"
+		c = load(t.Context(), l, content{}, shows)
+		require.ErrorContains(t, c.err, `the relay of slot "postrider" answers`, "%s", tabNames[shows])
+		require.Empty(t, c.verdict)
+	}
 }
 
 func TestWatch_EndsWithAKeyOrASignal(t *testing.T) {
