@@ -6,8 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/internal/terminal"
 )
 
 func newHealthcheck(a *app) *cobra.Command {
@@ -20,12 +22,21 @@ func newHealthcheck(a *app) *cobra.Command {
 with 0 or 1. It prints nothing if all is well. /livez depends on neither the database nor the
 broker, so that a probe never restarts a relay for their sake; --ready requests /readyz instead,
 which is 0 only while rows are relayed or this process stands by, and says why
-not. A paused relay is alive and not ready.`,
+not. A paused relay is alive and not ready.
+
+A configuration that cannot be used is a warning: the relay may have been started before it was
+changed. The address is then that of the flag, the environment or the file, as far as it can be
+read, else the default.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd, "http")
+			src, err := a.source(cmd)
 			if err != nil {
-				// A probe has two results: a configuration that cannot be used fails it too.
-				return &exit.Error{Code: exit.Runtime, Err: err}
+				return &exit.Error{Code: exit.Runtime, Err: err} // a probe has two results
+			}
+			http := config.SalvageHTTP(src)
+			if _, err := config.LoadValid(src, "http"); err != nil {
+				// The relay that runs has read the file before somebody spoilt it, and one that is started
+				// instead of it would end.
+				a.warn([]string{terminal.Indent(err.Error())})
 			}
 			path := "/livez"
 			if ready {
@@ -33,7 +44,7 @@ not. A paused relay is alive and not ready.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return status.Probe(ctx, l.Config.HTTP, path)
+			return status.Probe(ctx, http, path)
 		},
 	}
 	cmd.Flags().BoolVar(&ready, "ready", false, "request /readyz instead of /livez")

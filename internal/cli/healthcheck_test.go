@@ -81,6 +81,47 @@ func TestHealthcheck_TakesTheAddressFromAFlag(t *testing.T) {
 	require.Equal(t, exit.OK, code, stderr)
 }
 
+// A relay keeps the configuration that it has read. A probe that fails because somebody has spoilt
+// the file since ends a relay that cannot be started again.
+func TestHealthcheck_WarnsOfAConfigurationThatCannotBeUsed(t *testing.T) {
+	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady})
+	listen := "[http]\nlisten = \"127.0.0.1:" + port + "\"\n"
+	for _, c := range []struct{ name, file, want string }{
+		{"a typo", listen + "[slot]\nnmae = \"orders\"\n", "slot.nmae: unknown key"},
+		{"a variable that is not set", "[postgres]\nurl = \"${NOPE}\"\n" + listen,
+			"environment variable NOPE is not set"},
+		{"no TOML, behind", "# x\n" + listen + "[slot]\nname = \"orders\n", "basic strings"},
+		{"no TOML, before", "[slot]\nname = \"orders\n[http] # here\n\n  listen='127.0.0.1:" + port + "'",
+			"basic strings"},
+		{"no TOML, and a dotted key", "http.listen = \"127.0.0.1:" + port + "\"\n[slot\n", "toml"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, args := range [][]string{{"healthcheck"}, {"healthcheck", "--ready"}} {
+				code, stdout, stderr := command(t, c.file, args...)
+				require.Equal(t, exit.OK, code, stderr)
+				require.Empty(t, stdout)
+				require.Contains(t, stderr, "postrider: warning: configuration: ")
+				require.Contains(t, stderr, c.want)
+			}
+		})
+	}
+	gone := filepath.Join(t.TempDir(), "gone.toml")
+	for name, r := range map[string]result{
+		"flag": execute(t, []string{"POSTRIDER_HTTP_LISTEN=127.0.0.1:1"}, "healthcheck", "--config", gone,
+			"--http-listen", "127.0.0.1:"+port),
+		"environment": execute(t, []string{"POSTRIDER_HTTP_LISTEN=127.0.0.1:" + port}, "healthcheck",
+			"--config", gone),
+	} {
+		require.Equal(t, exit.OK, r.code, "%s: %s", name, r.stderr)
+		require.Contains(t, r.stderr, "no such file")
+	}
+	code, _, stderr := command(t, "[http]\nlisten = \"127.0.0.1:1\"\n[slot]\nnmae = \"orders\"\n",
+		"healthcheck")
+	require.Equal(t, exit.Runtime, code, "nothing answers")
+	require.Contains(t, stderr, "slot.nmae: unknown key")
+	require.Contains(t, stderr, "connection refused")
+}
+
 func TestHealthcheck_FailsWithOne(t *testing.T) {
 	gone, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

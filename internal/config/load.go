@@ -8,9 +8,11 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/router"
 )
 
@@ -86,6 +88,30 @@ func (l *Loaded) Again() (*Loaded, error) {
 		src.Path = l.Path
 	}
 	return LoadValid(src)
+}
+
+// listenLine finds http.listen in a file that is no TOML.
+var listenLine = regexp.MustCompile(
+	`(?m)^[ \t]*(?:\[http\][^\[]*?\n[ \t]*|http\.)listen[ \t]*=[ \t]*["']([^"'\n]*)["']`)
+
+// SalvageHTTP is the section [http] of a configuration that Load may refuse, as far as it is read.
+// What no source gives, or cannot be read, has its default.
+func SalvageHTTP(src Source) httpserver.Config {
+	if l, _ := read(src); l != nil {
+		return l.Config.HTTP
+	}
+	l := &Loaded{Config: Default(), origins: map[string]string{}, source: src}
+	env := newEnvironment(src.Env)
+	if _, data, err := findFile(src.Path, env); err == nil {
+		if found := listenLine.FindSubmatch(data); found != nil {
+			l.Config.HTTP.Listen = string(found[1])
+		}
+	}
+	ix := newIndex(&l.Config)
+	fromEnv, _ := env.settings(ix)
+	l.apply(ix, env, fromEnv) // the problems are those of the other keys
+	l.apply(ix, env, flagSettings(src.Flags))
+	return l.Config.HTTP
 }
 
 // Origin is the source of a key's value: "default", "postrider.toml:12", "env POSTRIDER_SLOT_NAME"
