@@ -34,8 +34,8 @@ read, else the default.`,
 			}
 			http := config.SalvageHTTP(src)
 			if _, err := config.LoadValid(src, "http"); err != nil {
-				// The relay that runs has read the file before somebody spoilt it, and one that is started
-				// instead of it would end.
+				// The relay that runs has read the file before it was changed, and one that is started in
+				// its place would end.
 				a.warn([]string{terminal.Indent(err.Error())})
 			}
 			path := "/livez"

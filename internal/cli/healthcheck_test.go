@@ -81,8 +81,8 @@ func TestHealthcheck_TakesTheAddressFromAFlag(t *testing.T) {
 	require.Equal(t, exit.OK, code, stderr)
 }
 
-// A relay keeps the configuration that it has read. A probe that fails because somebody has spoilt
-// the file since ends a relay that cannot be started again.
+// A relay keeps the configuration that it has read. A probe that fails because the file was changed since ends a relay that cannot be
+// started again.
 func TestHealthcheck_WarnsOfAConfigurationThatCannotBeUsed(t *testing.T) {
 	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady})
 	listen := "[http]\nlisten = \"127.0.0.1:" + port + "\"\n"
