@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -21,6 +22,7 @@ var (
 	ErrBlocked    = errors.New("creation of the replication slot waits for open transactions")
 	ErrServer     = errors.New("server does not meet the requirements")
 	ErrNoSnapshot = errors.New("rows already in the table cannot be published")
+	ErrRewritten  = errors.New("the table was rewritten")
 )
 
 // Error is a failure with advice.
@@ -181,4 +183,20 @@ func (e *PublicationError) find() string {
 		find += fmt.Sprintf(" --from-xmin %d", e.FromXmin)
 	}
 	return find
+}
+
+// Locked adds to the error of a statement that waited for a table longer than LockTimeout who has
+// the lock. Other errors are returned as they are.
+func Locked(err error) error {
+	if _, advised := errors.AsType[*Error](err); advised || postgres.SQLState(err) != "55P03" {
+		return err
+	}
+	return &Error{
+		Err: fmt.Errorf("%w for longer than %s: %w", postgres.ErrLocked, LockTimeout, err),
+		Fix: "wait for the ALTER TABLE, LOCK or VACUUM FULL that has it, or for the sessions that " +
+			"this one waits for:\n" +
+			"SELECT pid, relation::regclass, granted, pg_blocking_pids(pid), query FROM pg_locks " +
+			"LEFT JOIN pg_stat_activity USING (pid) " +
+			"WHERE mode = 'AccessExclusiveLock' AND relation IS NOT NULL;",
+	}
 }

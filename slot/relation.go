@@ -170,6 +170,35 @@ func (t Table) PartitionNames(ctx context.Context, conn *pgx.Conn) ([]string, er
 	return names, postgres.Wrap(err, "read the partitions of table %s", t.Name)
 }
 
+// HoldTable locks what a FROM reads, and with it the partitions, as a SELECT does, until conn's
+// transaction ends: what rewrites the table waits. ErrRewritten: it was rewritten since the
+// transaction's snapshot was taken. ALTER TABLE that rewrites a table, and TRUNCATE, hide its rows
+// from earlier snapshots.
+func HoldTable(ctx context.Context, conn *pgx.Conn, from string, oid uint32) error {
+	// LOCK TABLE needs a right on the whole table, this on any of its columns.
+	_, err := conn.PgConn().Exec(ctx, "SELECT FROM "+from+" LIMIT 0").ReadAll()
+	if err != nil {
+		return Locked(postgres.Wrap(err, "read table %s", from))
+	}
+	// The columns of a catalog are those of the snapshot, the function's result is the present one.
+	rewritten, err := postgres.One[bool](ctx, conn, `
+		SELECT EXISTS (SELECT FROM pg_catalog.pg_class c
+		WHERE (c.oid = $1::oid OR c.oid IN (SELECT p.relid::oid FROM
+		  pg_catalog.pg_partition_tree($1::oid::regclass) p))
+		  AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid::regclass))`, oid)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether table %s was rewritten: %w", from, err)
+	case rewritten:
+		return &Error{
+			Err: fmt.Errorf("read table %s: ALTER TABLE, VACUUM FULL or TRUNCATE has changed all of it "+
+				"since the snapshot was taken, in which rows may be missing: %w", from, ErrRewritten),
+			Fix: "try again",
+		}
+	}
+	return nil
+}
+
 // MayRead returns why the rows of a table must not be read by SELECT; empty: they may. A SELECT
 // runs code of the table's owner with the rights of the reader (docs/THREAT-MODEL.md). The owner
 // grants SELECT, so the grant is no consent; the configuration or a command is.

@@ -68,7 +68,7 @@ func openAuditTables(ctx context.Context, o Options, plan Plan,
 	return t, nil
 }
 
-// begin takes the snapshot, which lasts until close.
+// begin takes the snapshot, which lasts until close. slot.ErrRewritten: rows may be missing in it.
 func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 	cfg config.Config) (err error) {
 	if t.deadLetters, err = findDeadLetters(ctx, t.conn); err != nil {
@@ -84,6 +84,9 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 		}
 		table, err := describeAudited(rel, name, o, plan, cfg)
 		if err != nil {
+			return err
+		}
+		if err := slot.HoldTable(ctx, t.conn, table.from, rel.OID); err != nil {
 			return err
 		}
 		t.tables = append(t.tables, table)

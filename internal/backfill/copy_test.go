@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -367,4 +369,149 @@ func TestCopy_OfARecreatedSlotIsBehindTheRecordBefore(t *testing.T) {
 		last = r.SavedAt
 	}
 	require.Equal(t, phaseComplete, x.store.record().Phase)
+}
+
+// hooked calls hook before topics are read back, when a Copy that goes on has begun its transaction.
+type hooked struct {
+	*store
+	hook func()
+}
+
+func (h *hooked) Read(ctx context.Context, topic string, from []int64, each func(*sink.Message)) error {
+	h.hook()
+	return h.store.Read(ctx, topic, from, each)
+}
+
+// rewrites hide the rows of a table from snapshots that are older.
+var rewrites = map[string]string{
+	"a default for each row": `ALTER TABLE outbox ADD COLUMN trace uuid DEFAULT gen_random_uuid()`,
+	"another type":           `ALTER TABLE outbox ALTER COLUMN payload TYPE varchar(50)`,
+	"TRUNCATE":               `TRUNCATE outbox`,
+}
+
+// refusesRewrite requires that somebody reads the outbox in a transaction that is open.
+func refusesRewrite(t *testing.T, conn *pgx.Conn, sql string) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), `SET lock_timeout = '100ms'`)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), sql)
+	require.Equal(t, "55P03", postgres.SQLState(err), "%v", err)
+}
+
+// The table that is read last is locked before the first one is.
+func TestCopy_HoldsItsTablesFromTheBeginning(t *testing.T) {
+	for name, sql := range rewrites {
+		t.Run(name, func(t *testing.T) {
+			x := newSnapshotPlace(t)
+			x.exec(`CREATE TABLE earlier (LIKE outbox INCLUDING ALL); ALTER PUBLICATION postrider ADD TABLE earlier`)
+			x.exec(`INSERT INTO earlier VALUES (1, 'Order', 'k', '0')`)
+			x.parts.Need.Tables = []string{"public.earlier", "public.outbox"}
+			x.insert(1, 9)
+			x.store.save = func(r *record) error {
+				if r.Phase == phaseCopying && len(r.Tables) == 0 { // its slot has just been made
+					refusesRewrite(t, x.conn, sql)
+				}
+				return nil
+			}
+			x.broker.Refuse(nil, func(*sink.Message) error { return errCut })
+			require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
+			x.broker.Refuse(nil, nil)
+			x.store.save = nil
+			read := false
+			x.parts.OpenStore = func(context.Context) (Store, error) {
+				return &hooked{x.store, func() { read = true; refusesRewrite(t, x.conn, sql) }}, nil
+			}
+			require.NoError(t, x.run(x.begun(), context.Background()))
+			require.True(t, read)
+			require.Equal(t, numbers(0, 9), x.published())
+			x.exec(sql) // it has ended
+		})
+	}
+}
+
+// source is what a Copy or a Recovery reads with.
+func (x *snapshotPlace) source() *source {
+	x.t.Helper()
+	s, err := openSource(x.t.Context(), x.parts.Parts)
+	require.NoError(x.t, err)
+	x.t.Cleanup(s.close)
+	require.NoError(x.t, s.describe(x.t.Context()))
+	return s
+}
+
+// The transaction has its snapshot already when it comes to wait for the table.
+func TestSource_BeginsAgainBehindARewriteItHasWaitedFor(t *testing.T) {
+	for name, sql := range rewrites {
+		t.Run(name, func(t *testing.T) {
+			x := newSnapshotPlace(t)
+			x.insert(1, 9)
+			s := x.source()
+			require.NoError(t, postgres.SetTimeout(t.Context(), s.conn, "lock_timeout", 0))
+			x.exec(`BEGIN`)
+			x.exec(sql)
+			if name == "TRUNCATE" {
+				x.insert(1, 9)
+			}
+			began, pid := make(chan error, 1), s.conn.PgConn().PID()
+			go func() { began <- s.beginNow(t.Context(), "", 0) }() // ends with the COMMIT, or the test
+			x.await(`SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)`, pid)
+			x.exec(`COMMIT`)
+			require.NoError(t, <-began)
+			ids, _ := read(t, s.conn, s.tables[0], nil, -1)
+			require.Len(t, ids, 9)
+		})
+	}
+}
+
+// The slot sends none of these rows, and its snapshot does not see them.
+func TestSource_RefusesTheSnapshotOfASlotFromBeforeARewrite(t *testing.T) {
+	for name, sql := range map[string]string{
+		"a table":     `CREATE TABLE outbox (id bigint PRIMARY KEY, payload text)`,
+		"a partition": `CREATE TABLE outbox (id bigint PRIMARY KEY, payload text) PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF outbox DEFAULT`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newSnapshotPlace(t)
+			x.exec(`DROP TABLE outbox;` + sql)
+			x.exec(`INSERT INTO outbox SELECT n, n FROM generate_series(1, 9) n; ALTER PUBLICATION postrider ADD TABLE outbox`)
+			x.exec(`ALTER PUBLICATION postrider SET (publish_via_partition_root)`)
+			s := x.source()
+			begin := func() error {
+				var e *exportedSlot
+				parts.Await(t, "a slot", func() (_ bool, err error) { // transactions of other tests may be open
+					e, err = createExported(t.Context(), x.parts.Postgres, s.conn, x.parts.Need.Slot)
+					if errors.Is(err, slot.ErrBlocked) {
+						return false, nil
+					}
+					return true, err
+				})
+				x.exec(sql)
+				return s.beginAt(t.Context(), e)
+			}
+			sql = `ALTER TABLE outbox ADD COLUMN trace uuid DEFAULT gen_random_uuid()`
+			err := begin()
+			require.ErrorIs(t, err, slot.ErrRewritten)
+			require.ErrorContains(t, err, `"public"."outbox"`)
+			_, err = s.conn.Exec(t.Context(), `ROLLBACK`)
+			require.NoError(t, err)
+			require.NoError(t, slot.Drop(t.Context(), x.conn, x.slot))
+
+			sql = `ALTER TABLE outbox ADD COLUMN innocent int`
+			require.NoError(t, begin())
+			ids, _ := read(t, s.conn, s.tables[0], nil, -1)
+			require.Len(t, ids, 9)
+		})
+	}
+}
+
+func TestSource_NamesTheLockThatItHasNotGot(t *testing.T) {
+	x := newSnapshotPlace(t)
+	s := x.source()
+	x.exec(`BEGIN; LOCK TABLE outbox`)
+	err := s.beginNow(t.Context(), "", 0)
+	require.ErrorIs(t, err, postgres.ErrLocked)
+	var advised *slot.Error
+	require.ErrorAs(t, err, &advised)
+	require.Contains(t, advised.Fix, "pg_blocking_pids")
+	_, err = x.begin()
+	require.ErrorIs(t, err, postgres.ErrLocked)
 }

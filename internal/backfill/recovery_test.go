@@ -48,6 +48,28 @@ func TestRecovery_PublishesWhatIsMissingAndMakesTheSlot(t *testing.T) {
 	require.Len(t, x.payloads(), 8)
 }
 
+// A table that is rewritten in between would look empty.
+func TestRecovery_HoldsItsTablesFromTheBeginning(t *testing.T) {
+	for name, sql := range rewrites {
+		t.Run(name, func(t *testing.T) {
+			x := newRecoveryPlace(t)
+			x.insert(1, 8)
+			x.deliver(1, 2, 5)
+			open, opened := x.parts.Router, 0
+			x.parts.Router = func() (*router.Router, error) {
+				opened++
+				refusesRewrite(t, x.conn, sql)
+				return open()
+			}
+			require.EqualValues(t, 5, x.planned(Selection{}).Undelivered())
+			require.EqualValues(t, 5, x.published(Selection{}).Published) // at the new slot
+			require.Len(t, x.payloads(), 8)
+			require.EqualValues(t, 8, x.planned(Selection{}).Tables[0].Delivered)
+			require.NotZero(t, opened)
+		})
+	}
+}
+
 func TestRecovery_PlanChangesNothing(t *testing.T) {
 	x := newRecoveryPlace(t)
 	x.insert(1, 4)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
 )
 
 // fetchSize is the number of rows of a FETCH. They are read from the socket one by one, so it
@@ -42,7 +43,7 @@ type rowID [16]byte
 func (c *TableReader) Rows(ctx context.Context, conn *pgx.Conn, after *Position) (*Rows, error) {
 	r := &Rows{table: c, conn: conn.PgConn()}
 	_, err := r.conn.Exec(ctx, "DECLARE postrider NO SCROLL CURSOR FOR "+c.sql(after)).ReadAll()
-	return r, postgres.Wrap(err, "read table %s", c.Name)
+	return r, slot.Locked(postgres.Wrap(err, "read table %s", c.Name))
 }
 
 // Next returns the next row, or io.EOF after the last. If ctx ends, also after Next has returned,

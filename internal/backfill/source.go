@@ -48,6 +48,10 @@ func openSource(ctx context.Context, parts Parts) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := postgres.SetTimeout(ctx, conn, "lock_timeout", slot.LockTimeout); err != nil {
+		postgres.Close(conn)
+		return nil, err
+	}
 	return &source{Parts: parts, conn: conn}, nil
 }
 
@@ -66,7 +70,8 @@ func (s *source) takeLock(ctx context.Context) (err error) {
 }
 
 // describe verifies the publication and describes its tables. It changes nothing.
-func (s *source) describe(ctx context.Context) error {
+func (s *source) describe(ctx context.Context) (err error) {
+	defer func() { err = slot.Locked(err) }()
 	p, err := slot.VerifyPublication(ctx, s.conn, s.Need.Publication, s.Need.Tables)
 	if err != nil {
 		return err
@@ -88,13 +93,13 @@ func (s *source) beginAt(ctx context.Context, e *exportedSlot) error {
 		return err
 	}
 	s.boundary = e.ConsistentPoint
-	return nil
+	return s.hold(ctx)
 }
 
 // beginNow begins a transaction that sees the tables as they are now, and finds the rows that the
 // slot name will send, which is confirmed up to boundary. Empty name: there is no slot.
 func (s *source) beginNow(ctx context.Context, name string, boundary pglogrepl.LSN) error {
-	end, err := beginNow(ctx, s.conn)
+	end, err := s.beginHeld(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,6 +110,33 @@ func (s *source) beginNow(ctx context.Context, name string, boundary pglogrepl.L
 	s.boundary = boundary
 	s.inserted, err = readInserted(ctx, s.Postgres, s.conn, s.Replication, name, s.tables, end, s.Log)
 	return err
+}
+
+// beginHeld is beginNow with the tables held. It begins again if one of them was rewritten after the
+// transaction began.
+func (s *source) beginHeld(ctx context.Context) (pglogrepl.LSN, error) {
+	for {
+		end, err := beginNow(ctx, s.conn)
+		if err == nil {
+			err = s.hold(ctx)
+		}
+		if !errors.Is(err, slot.ErrRewritten) {
+			return end, err
+		}
+		if _, err := s.conn.Exec(ctx, "ROLLBACK"); err != nil {
+			return 0, postgres.Wrap(err, "begin again to read the tables")
+		}
+	}
+}
+
+// hold calls slot.HoldTable for each table.
+func (s *source) hold(ctx context.Context) error {
+	for _, t := range s.tables {
+		if err := slot.HoldTable(ctx, s.conn, t.from, t.Relation.OID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // routed is a row of a table with the router's result.

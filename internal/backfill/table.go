@@ -122,7 +122,8 @@ func (c *TableReader) estimateRows(ctx context.Context, conn *pgx.Conn) (int64, 
 	if err == nil {
 		err = json.Unmarshal(document, &plans)
 	}
-	return int64(plans[0].Plan.Rows), postgres.Wrap(err, "estimate the rows of table %s", c.Name)
+	err = slot.Locked(postgres.Wrap(err, "estimate the rows of table %s", c.Name))
+	return int64(plans[0].Plan.Rows), err
 }
 
 // sql returns the SELECT of all rows after a position: the relation's columns, then the sort keys.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -143,7 +142,7 @@ func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 		return err
 	}
 	defer func() {
-		if err = locked(err); err != nil {
+		if err = slot.Locked(err); err != nil {
 			p.endSnapshot()
 		}
 	}()
@@ -182,24 +181,9 @@ func (p *Pipeline) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// locked says who has the lock for which a statement of prepare waited in vain.
-func locked(err error) error {
-	if _, advised := errors.AsType[*slot.Error](err); advised || postgres.SQLState(err) != "55P03" {
-		return err
-	}
-	return &slot.Error{
-		Err: fmt.Errorf("%w for longer than %s: %w", postgres.ErrLocked, slot.LockTimeout, err),
-		Fix: "wait for the ALTER TABLE, LOCK or VACUUM FULL that has it, or for the sessions that " +
-			"this one waits for:\n" +
-			"SELECT pid, relation::regclass, granted, pg_blocking_pids(pid), query FROM pg_locks " +
-			"LEFT JOIN pg_stat_activity USING (pid) " +
-			"WHERE mode = 'AccessExclusiveLock' AND relation IS NOT NULL;",
-	}
-}
-
 // prepareTables is prepare without a slot.
 func (p *Pipeline) prepareTables(ctx context.Context) (err error) {
-	defer func() { err = locked(err) }()
+	defer func() { err = slot.Locked(err) }()
 	conn, err := p.connect(ctx)
 	if err != nil {
 		return err

@@ -79,6 +79,7 @@ var advices = []advice{
 	{prune.ErrOpen, Temporary, ""},
 	{prune.ErrBusy, Temporary, ""},
 	{prune.ErrChanged, Temporary, "try again"},
+	{slot.ErrRewritten, Temporary, "try again"},
 	{monitor.ErrStaleCounters, Temporary,
 		"look into the server's log: is stats_temp_directory full or missing, " +
 			"or was its clock put back? A collector that hangs takes a restart of the server"},
