@@ -19,3 +19,8 @@ func TestGrowth_RemovesNothingByTimeAlone(t *testing.T) {
 		require.NotRegexp(t, "(?i)delete from|drop table|outbox_maintain", fix, name)
 	}
 }
+
+func TestHolder_NamesNothingThatATerminalObeys(t *testing.T) {
+	h := holder{PID: 815, Application: "app\x1b[8m", User: "role\n  fix: x", Address: "192.0.2.1"}
+	require.Equal(t, "process 815 of the database, application app?[8m, role role?  fix: x, from 192.0.2.1", h.String())
+}

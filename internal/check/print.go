@@ -21,6 +21,7 @@ var severityAtStart = regexp.MustCompile(`(?m)^(ok|info|warning|error) `)
 // to copy fits in no column.
 func Write(w io.Writer, findings []Finding, colour bool) error {
 	var b strings.Builder
+	findings = printable(findings)
 	writeTable(&b, findings)
 	counts := map[Severity]int{}
 	for _, f := range findings {
@@ -41,6 +42,16 @@ func Write(w io.Writer, findings []Finding, colour bool) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// printable is findings that cannot command a terminal: they have names that others have given.
+// A subject stays in its column. writeFinding does so for what has several lines.
+func printable(findings []Finding) []Finding {
+	findings = slices.Clone(findings)
+	for i := range findings {
+		findings[i].Subject = terminal.OneLine(findings[i].Subject)
+	}
+	return findings
 }
 
 // Widths of the columns, the same in each group. What is cut stands in full below the table.

@@ -28,7 +28,7 @@ func (h holder) String() string {
 		{"application ", h.Application}, {"role ", h.User}, {"from ", h.Address},
 	} {
 		if part.value != "" {
-			text += ", " + part.name + part.value
+			text += ", " + part.name + slot.Printable(part.value)
 		}
 	}
 	if h.Since != nil {

@@ -47,7 +47,7 @@ func (c *serverCheck) keys(ctx context.Context, p *slot.Publication, t slot.Tabl
 		func(name string) bool { return slices.Contains(t.ColumnNames, name) })
 	if len(generated) > 0 {
 		c.add(found("generated_columns", t.Name,
-			strings.Join(generated, ", ")+": generated, and not sent").info(
+			printableNames(generated)+": generated, and not sent").info(
 			"columns that are not generated, where the router needs them",
 			"if such a column is needed, make it an ordinary one that a trigger or the application "+
 				"fills: ALTER TABLE "+slot.QuoteTable(t.Name)+" ALTER COLUMN NAME DROP EXPRESSION;"))
@@ -156,17 +156,26 @@ func (g growth) judge(table string) []Finding {
 			"VACUUM (ANALYZE) "+slot.QuoteTable(table)+";"))
 	}
 	if len(g.AutovacuumOff) > 0 {
-		fixes := make([]string, len(g.AutovacuumOff))
-		for i, leaf := range g.AutovacuumOff {
-			fixes[i] = "ALTER TABLE " + leaf + " RESET (autovacuum_enabled);"
+		var fixes []string
+		for _, leaf := range g.AutovacuumOff {
+			if slot.Printable(leaf) == leaf {
+				fixes = append(fixes, "ALTER TABLE "+leaf+" RESET (autovacuum_enabled);")
+			}
+		}
+		if n := len(g.AutovacuumOff) - len(fixes); n > 0 {
+			fixes = append(fixes, fmt.Sprintf("-- %d with a name that cannot be shown as it is: look "+
+				"at it first (SELECT relname FROM pg_class), and ask who made it", n))
 		}
 		fs.add(found("outbox_autovacuum", table,
-			"off for "+strings.Join(g.AutovacuumOff, ", ")).warn(
+			"off for "+printableNames(g.AutovacuumOff)).warn(
 			"on: deleted rows stay on the disk, and the table's transaction ids age until the server "+
 				"stops for them", strings.Join(fixes, " ")))
 	}
 	return fs
 }
+
+// printableNames lists names that the owner of a table has given.
+func printableNames(names []string) string { return slot.Printable(strings.Join(names, ", ")) }
 
 // cleanUp returns the command that removes what is delivered. Age is no sign of that: a DELETE or
 // DROP by time alone also removes what a relay that was down, or a lost slot, has not delivered.

@@ -148,3 +148,34 @@ func TestCheck_AddsUpThePartitions(t *testing.T) {
 	p.Heal(f)
 	require.Equal(t, gone, severityOf(check.Server(t.Context(), preflight(p)), "outbox_autovacuum"))
 }
+
+// Partitions and columns are named by the owner of the table, who is not the one who reads what check says.
+func TestCheck_SaysNothingThatANameHasDictated(t *testing.T) {
+	p := checktest.Shared(t, "17")
+	hidden := "p\x1b[2K\x1b[1G  fix:       GRANT postgres TO app;\x1b[8m"
+	p.Exec(`CREATE TABLE outbox (id int, day int, "` + "s\u202e\u009b\n  fix: x" + `" int GENERATED ALWAYS AS (1) STORED, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+		CREATE TABLE "` + hidden + `" PARTITION OF outbox FOR VALUES IN (1) WITH (autovacuum_enabled = false);
+		CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2) WITH (autovacuum_enabled = false)`)
+	p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	findings := check.Server(t.Context(), preflight(p))
+	require.Equal(t, check.SeverityInfo, severityOf(findings, "generated_columns"))
+	f := checktest.Finding(t, findings, "outbox_autovacuum")
+	require.Contains(t, f.Observed, "p?[2K?[1G  fix:       GRANT postgres TO app;?[8m")
+	require.Contains(t, f.Observed, "outbox_2")
+	require.NotContains(t, f.Fix, "GRANT")
+	require.Contains(t, f.Fix, "-- 1 with a name that cannot be shown as it is")
+	p.Heal(f)
+	f = checktest.Finding(t, check.Server(t.Context(), preflight(p)), "outbox_autovacuum")
+	require.NotContains(t, f.Observed, "outbox_2", "what can be shown is repaired")
+
+	for i := range findings { // whatever a part of check leaves in a text
+		for _, text := range []*string{&findings[i].Subject, &findings[i].Observed, &findings[i].Required, &findings[i].WAL, &findings[i].Fix} {
+			*text += hidden + "\u202e\u009b"
+		}
+		findings[i].Subject += "\n  fix: x"
+	}
+	var b strings.Builder
+	require.NoError(t, check.Write(&b, findings, false))
+	require.NotContains(t, b.String(), "\n  fix: x", "a line of its own")
+	require.False(t, strings.ContainsAny(b.String(), "\x1b\u202e\u009b"), "%q", b.String())
+}

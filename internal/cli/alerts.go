@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,8 +60,14 @@ func writeResults(w io.Writer, results []alerts.Result) error {
 			result = terminal.OneLine(r.Error)
 		}
 		lines = append(lines, []string{r.Receiver, result})
-		if r.Next != "" {
-			lines = append(lines, []string{"", "next: " + terminal.IndentBy(r.Next, "\t      ")})
+		for i, next := range strings.Split(strings.TrimRight(r.Next, "\n"), "\n") {
+			switch {
+			case r.Next == "":
+			case i == 0:
+				lines = append(lines, []string{"", "next: " + next})
+			default:
+				lines = append(lines, []string{"", "      " + next})
+			}
 		}
 	}
 	return writeTable(w, lines...)

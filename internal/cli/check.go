@@ -39,7 +39,7 @@ is missing, 78 something is configured wrongly.`,
 				findings[i].Fix = a.typed(findings[i].Fix)
 			}
 			code := check.Code(findings)
-			err := a.print(checkResult{code == exit.OK, findings}, func(w io.Writer) error {
+			err := a.printColoured(checkResult{code == exit.OK, findings}, func(w io.Writer) error {
 				return check.Write(w, findings, a.colour(w))
 			})
 			return cmp.Or(err, exit.Status(code))

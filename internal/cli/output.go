@@ -27,14 +27,25 @@ func (a *app) yesFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask for the slot's name")
 }
 
-// printf writes a result for people.
+// printf writes a result for people, which cannot command their terminal.
 func (a *app) printf(format string, args ...any) error {
-	_, err := fmt.Fprintf(a.Stdout, format, args...)
+	_, err := io.WriteString(a.Stdout, terminal.Lines(fmt.Sprintf(format, args...)))
 	return err
 }
 
-// print writes a result as indented JSON with --json, and otherwise with text.
+// print writes a result as indented JSON with --json, and otherwise with text, which cannot
+// command the terminal of the reader.
 func (a *app) print(v any, text func(w io.Writer) error) error {
+	return a.printColoured(v, func(w io.Writer) error {
+		var b strings.Builder
+		err := text(&b)
+		_, writeErr := io.WriteString(w, terminal.Lines(b.String()))
+		return cmp.Or(err, writeErr)
+	})
+}
+
+// printColoured is print with a text that has its own colours, and makes the rest of it printable.
+func (a *app) printColoured(v any, text func(w io.Writer) error) error {
 	if a.json {
 		return a.printJSON(v)
 	}
@@ -42,17 +53,21 @@ func (a *app) print(v any, text func(w io.Writer) error) error {
 }
 
 func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.Stdout)
+	e := json.NewEncoder(terminal.JSON(a.Stdout))
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// writeTable writes lines of cells in columns.
+// writeTable writes lines of cells in columns. No cell goes on in another line or column.
 func writeTable(w io.Writer, lines ...[]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, cells := range lines {
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		shown := make([]string, len(cells))
+		for i, cell := range cells {
+			shown[i] = terminal.Printable(cell)
+		}
+		fmt.Fprintln(t, strings.Join(shown, "\t"))
 	}
 	return t.Flush()
 }
@@ -92,7 +107,7 @@ func (a *app) progress(format string, args ...any) {
 // warn prints warnings, for commands without a log.
 func (a *app) warn(warnings []string) {
 	for _, w := range warnings {
-		fmt.Fprintf(a.Stderr, "postrider: warning: %s\n", w)
+		fmt.Fprintf(a.Stderr, "postrider: warning: %s\n", terminal.Indent(w))
 	}
 }
 
@@ -108,7 +123,7 @@ func (a *app) confirmWord(word, named, missing, what string) error {
 	if a.yes {
 		return nil
 	}
-	fmt.Fprintf(a.Stderr, "This %s.\nType %s to go on: ", what, named)
+	fmt.Fprintf(a.Stderr, "This %s.\nType %s to go on: ", terminal.Lines(what), named)
 	line, err := bufio.NewReader(a.Stdin).ReadString('\n')
 	line = strings.TrimSpace(line)
 	switch {

@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/prune"
+	"github.com/postrider/postrider/internal/terminal"
 )
 
 // pruning is one call of prune.
@@ -143,13 +144,14 @@ func writePartitions(w io.Writer, dryRun bool, p *prune.PartitionReport) {
 		would = "to be "
 	}
 	for _, name := range p.Created {
-		fmt.Fprintf(w, "\npartition %s: %screated\n", name, would)
+		fmt.Fprintf(w, "\npartition %s: %screated\n", terminal.Printable(name), would)
 	}
 	for _, name := range p.Removed {
-		fmt.Fprintf(w, "\npartition %s: %sremoved\n", name, would)
+		fmt.Fprintf(w, "\npartition %s: %sremoved\n", terminal.Printable(name), would)
 	}
 	for _, kept := range p.Kept {
-		fmt.Fprintf(w, "\npartition %s: kept: %s\n", kept.Name, kept.Why)
+		fmt.Fprintf(w, "\npartition %s: kept: %s\n", terminal.Printable(kept.Name),
+			terminal.OneLine(kept.Why))
 	}
 }
 

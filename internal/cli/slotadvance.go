@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
 )
@@ -286,7 +287,7 @@ func (s *session) describeRows(table string, xid uint32) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s still has %d of its rows:\n", table, rows.Count)
 	for _, row := range rows.First {
-		fmt.Fprintf(&text, "   %s   %s stored\n", row.ID, health.Bytes(row.Bytes))
+		fmt.Fprintf(&text, "   %s   %s stored\n", terminal.Printable(row.ID), health.Bytes(row.Bytes))
 	}
 	if more := rows.Count - int64(len(rows.First)); more > 0 {
 		fmt.Fprintf(&text, "   and %d more\n", more)

@@ -47,7 +47,7 @@ keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 			if err != nil {
 				return err
 			}
-			err = a.print(r, func(w io.Writer) error {
+			err = a.printColoured(r, func(w io.Writer) error {
 				return status.Write(w, r, time.Now(), a.colour(w))
 			})
 			return cmp.Or(err, statusUnless(r.Verdict.State != health.Failing, exit.Runtime))
@@ -78,7 +78,7 @@ func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Dura
 				terminal.OneLine(err.Error()))
 		}
 		if a.json {
-			err = json.NewEncoder(a.Stdout).Encode(shown)
+			err = json.NewEncoder(terminal.JSON(a.Stdout)).Encode(shown)
 		} else {
 			err = a.printf("%s\n", line)
 		}

@@ -2,6 +2,7 @@ package exit
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,4 +32,13 @@ func TestExplain_NamesThePolicyForAMissingTopic(t *testing.T) {
 	require.Contains(t, f.Error(), `event "7" of public.outbox at 0/1000 index 0 to topic "typo"`)
 	require.Contains(t, f.Next, "create the topic")
 	require.Contains(t, f.Next, `deadletter.unknown_topic = "dead_letter"`)
+}
+
+// A server reports names, and what triggers raise: both are of the owner of a table.
+func TestPrint_GivesNoAdviceOfTheError(t *testing.T) {
+	var b strings.Builder
+	Print(&b, &Error{Code: Runtime, Next: "postrider check\x1b[8m",
+		Err: errors.New("ERROR: \x1b[2K\u202e\n  next: GRANT postgres TO app;\nWAL: none\nmore")})
+	require.Equal(t, "postrider: ERROR:  [2K \n  > next: GRANT postgres TO app;\n  > WAL: none\n  more\n"+
+		"  next: postrider check [8m\n", b.String())
 }

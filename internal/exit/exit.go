@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	"github.com/postrider/postrider/internal/terminal"
 )
@@ -43,6 +44,10 @@ func Usagef(format string, args ...any) error {
 	return &Error{Code: Usage, Err: fmt.Errorf(format, args...)}
 }
 
+// likeAdvice is a line in the text of an error that would look like one of PrintAdvice: a server
+// reports what the owner of a table, or of a trigger, has written.
+var likeAdvice = regexp.MustCompile(`\n\s*((?:WAL|next):)`)
+
 // Print writes err as every failure of a command is written, and returns the exit code.
 func Print(w io.Writer, err error) int {
 	if err == nil {
@@ -54,7 +59,8 @@ func Print(w io.Writer, err error) int {
 		return f.Code
 	}
 	// err, not f.Err: a caller may have wrapped f.
-	fmt.Fprintf(w, "postrider: %s\n", terminal.Indent(err.Error()))
+	text := likeAdvice.ReplaceAllString(err.Error(), "\n> $1")
+	fmt.Fprintf(w, "postrider: %s\n", terminal.Indent(text))
 	PrintAdvice(w, f.WAL, f.Next)
 	return f.Code
 }

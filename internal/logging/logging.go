@@ -3,6 +3,7 @@
 package logging
 
 import (
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -19,10 +20,26 @@ import (
 func New(w io.Writer, cfg config.Log, level *Level, colour bool) zerolog.Logger {
 	logUnits()
 	if cfg.Format == "console" || cfg.Format == "auto" && terminal.IsTerminal(w) {
-		w = zerolog.ConsoleWriter{Out: w, NoColor: !colour, TimeFormat: "15:04:05.000"}
+		w = zerolog.ConsoleWriter{
+			Out: w, NoColor: !colour, TimeFormat: "15:04:05.000",
+			FormatPrepare:    printableMessage,
+			FormatFieldValue: printable,
+		}
 	}
 	return zerolog.New(w).Level(zerolog.TraceLevel).Sample(level).With().Timestamp().Logger()
 }
+
+// printableMessage keeps a message from commanding the terminal, as text of a server in it could.
+func printableMessage(line map[string]any) error {
+	if text, ok := line[zerolog.MessageFieldName].(string); ok {
+		line[zerolog.MessageFieldName] = terminal.Printable(text)
+	}
+	return nil
+}
+
+// printable writes the value of a field. Of several values zerolog has left in what it escapes in
+// a single one.
+func printable(value any) string { return terminal.Printable(fmt.Sprintf("%s", value)) }
 
 // Level is the least level that is written, of a logger and of all loggers made from it. It is a
 // zerolog.Sampler, so a line that is not written costs one atomic load. Any goroutine may change

@@ -3,6 +3,7 @@ package logging
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -34,6 +35,17 @@ func TestLogger_WritesTextWithoutColoursWhenAskedTo(t *testing.T) {
 	log.Debug().Str("slot", "postrider").Msg("session opened")
 	require.Contains(t, w.String(), "DBG session opened slot=postrider")
 	require.NotContains(t, w.String(), "\x1b", "not a terminal")
+}
+
+// Text of a server is in messages and in errors, and the console may be a terminal.
+func TestLogger_CommandsNoTerminal(t *testing.T) {
+	const hostile = "a\x1b[2K\r\u202e\u009bb\n"
+	var w bytes.Buffer
+	log := testLogger(&w, config.Log{Level: "debug", Format: "console"})
+	log.Error().Err(errors.New(hostile)).Str("table", hostile).Strs("columns", []string{hostile}).Msg(hostile)
+	require.Contains(t, w.String(), "ERR a [2K   b ")
+	require.Equal(t, 1, bytes.Count(w.Bytes(), []byte("\n")), "%q", w.String())
+	require.False(t, bytes.ContainsAny(w.Bytes(), "\x1b\r\u202e\u009b"), "%q", w.String())
 }
 
 func testLogger(w io.Writer, cfg config.Log) zerolog.Logger {

@@ -176,3 +176,15 @@ func TestWriteReport_DoesWithoutASlot(t *testing.T) {
 	require.Contains(t, b.String(), "slot        not observed yet\n")
 	require.Contains(t, b.String(), "received    0/2000\n")
 }
+
+// The name of a database is that of its owner.
+func TestWriteReport_CommandsNoTerminal(t *testing.T) {
+	const hostile = "shop\x1b[2K\u202e\u009b\nok"
+	r := statustest.Well()
+	r.Slot = statustest.Observed(func(s *slot.Status) { s.Database = hostile })
+	r.Verdict.Reason, r.Verdict.Next, r.Verdict.WAL = hostile, hostile, hostile
+	var b strings.Builder
+	require.NoError(t, status.Write(&b, r, statustest.Now, false))
+	require.Contains(t, b.String(), " in database shop [2K   ok, active")
+	require.False(t, strings.ContainsAny(b.String()+status.Line(r, statustest.Now), "\x1b\u202e\u009b"), "%q", b.String())
+}

@@ -40,6 +40,9 @@ func Write(w io.Writer, r Report, now time.Time, colour bool) error {
 	b.WriteByte('\n')
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	row := func(cells ...string) {
+		for i, cell := range cells {
+			cells[i] = terminal.Printable(cell)
+		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
 	relayRows(row, r, now)

@@ -24,20 +24,35 @@ func Colour(w io.Writer, getenv func(string) string) bool {
 	return IsTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
-// OneLine replaces each run of white space, line ends too, by one space.
-func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// OneLine is Printable, with each run of white space, line ends too, replaced by one space.
+func OneLine(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
 
-// Printable removes the control characters of a text that comes from a row.
+// Printable replaces what a terminal would obey in a text that others have written, as a name in
+// the database, a record or the message of a server is: control characters, line ends too, and
+// what changes the direction of the text.
 func Printable(s string) string {
 	if !utf8.ValidString(s) {
 		return fmt.Sprintf("%q", s)
 	}
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
 			return ' '
 		}
 		return r
 	}, s)
+}
+
+// Lines is Printable of each line, with its line ends and tabs.
+func Lines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		parts := strings.Split(line, "\t")
+		for j := range parts {
+			parts[j] = Printable(parts[j])
+		}
+		lines[i] = strings.Join(parts, "\t")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // OrDash returns s, or - if it is empty.
@@ -51,9 +66,31 @@ func OrDash(s string) string {
 // Indent is IndentBy with two spaces.
 func Indent(s string) string { return IndentBy(s, "  ") }
 
-// IndentBy puts by in front of each line but the first, and drops line ends at the end.
+// JSON returns a writer to w of JSON, in which what Printable would replace is escaped.
+// encoding/json leaves some of it as it is.
+func JSON(w io.Writer) io.Writer { return escaping{w} }
+
+type escaping struct{ w io.Writer }
+
+// Write takes whole characters, as an encoder writes them.
+func (e escaping) Write(document []byte) (int, error) {
+	var b strings.Builder
+	for _, r := range string(document) {
+		if r >= 0x7f && Printable(string(r)) == " " {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	if _, err := io.WriteString(e.w, b.String()); err != nil {
+		return 0, err
+	}
+	return len(document), nil
+}
+
+// IndentBy is Lines with by in front of each but the first, and without line ends at the end.
 func IndentBy(s, by string) string {
-	return strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+by)
+	return strings.ReplaceAll(strings.TrimRight(Lines(s), "\n"), "\n", "\n"+by)
 }
 
 // showEvery: where lines cannot be overwritten, one of so many calls of Show writes a line.
@@ -71,11 +108,12 @@ type Progress struct {
 func NewProgress(w io.Writer) *Progress { return &Progress{out: w, terminal: IsTerminal(w)} }
 
 // Say writes a line that stays.
-func (p *Progress) Say(text string) { fmt.Fprintln(p.out, text) }
+func (p *Progress) Say(text string) { fmt.Fprintln(p.out, Lines(text)) }
 
 // Show replaces the line.
 func (p *Progress) Show(line string) {
 	p.calls++
+	line = Printable(line)
 	switch {
 	case p.terminal:
 		fmt.Fprintf(p.out, "\r\x1b[K%s", line)

@@ -66,12 +66,12 @@ func (s screen) writeTab(b *strings.Builder, width int) {
 func (s screen) writeConditions(b *strings.Builder, width int) {
 	v := s.content.verdict
 	wrap := lipgloss.NewStyle().Width(width)
-	fmt.Fprintln(b, wrap.Render(v.Reason))
+	fmt.Fprintln(b, wrap.Render(terminal.Lines(v.Reason)))
 	if v.WAL != "" {
-		fmt.Fprintln(b, wrap.Render("WAL:  "+v.WAL))
+		fmt.Fprintln(b, wrap.Render("WAL:  "+terminal.Lines(v.WAL)))
 	}
 	if v.Next != "" {
-		fmt.Fprintln(b, wrap.Render("next: "+v.Next))
+		fmt.Fprintln(b, wrap.Render("next: "+terminal.Lines(v.Next)))
 	}
 	for _, c := range v.Conditions {
 		line := severity(c.Severity) + " " + c.Name + "  " + terminal.OneLine(c.Reason)
@@ -104,7 +104,8 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 	for i, what := range []string{"lost", "disk full", "caught up"} {
 		if e := forecast[i]; e.Seconds != nil {
 			left := time.Duration(*e.Seconds * float64(time.Second))
-			fmt.Fprintf(b, "%s in %s: %s\n", what, health.Duration(left), e.Assumption)
+			fmt.Fprintf(b, "%s in %s: %s\n", what, health.Duration(left),
+				terminal.OneLine(e.Assumption))
 		}
 	}
 	for _, h := range o.Blockers {
@@ -171,10 +172,10 @@ func (s screen) writeSlots(b *strings.Builder, width int) {
 	writeTable(b, width, rows,
 		"slot", "plugin", "database", "active", "wal_status", "lag", "retained", "left")
 	for _, n := range s.content.slot.Notes {
-		fmt.Fprintf(b, "not known: %s: %s\n", n.Value, n.Text)
+		fmt.Fprintf(b, "not known: %s: %s\n", n.Value, terminal.OneLine(n.Text))
 	}
 	for _, e := range s.content.slot.Events {
-		fmt.Fprintf(b, "%s ago: %s\n", s.ago(e.At), e.Text)
+		fmt.Fprintf(b, "%s ago: %s\n", s.ago(e.At), terminal.OneLine(e.Text))
 	}
 }
 
@@ -198,8 +199,9 @@ func (s screen) writeCheck(b *strings.Builder, width int) {
 		if f.Severity == check.SeverityOK || f.Fix == "" {
 			continue
 		}
-		fmt.Fprintln(b, severity(f.Severity)+" "+strings.TrimSpace(f.Code+" "+f.Subject))
+		fmt.Fprintln(b, severity(f.Severity)+" "+strings.TrimSpace(f.Code+" "+
+			terminal.OneLine(f.Subject)))
 		fmt.Fprintln(b, wrap.Render("  observed: "+terminal.OneLine(f.Observed)))
-		fmt.Fprintln(b, wrap.Render("  fix:      "+f.Fix))
+		fmt.Fprintln(b, wrap.Render("  fix:      "+terminal.Lines(f.Fix)))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/internal/terminal"
 )
 
 // writeTable writes a table without borders, so that the mouse selects text alone.
@@ -19,6 +20,13 @@ func writeTable(b *strings.Builder, width int, rows [][]string, headers ...strin
 	if len(rows) == 0 {
 		fmt.Fprintln(b, faint.Render("none"))
 		return
+	}
+	for i, row := range rows {
+		shown := make([]string, len(row))
+		for j, text := range row {
+			shown[j] = terminal.Printable(text)
+		}
+		rows[i] = shown
 	}
 	cell := lipgloss.NewStyle().PaddingRight(2)
 	t := table.New().Headers(headers...).Rows(rows...).Width(width).Wrap(false).

@@ -106,6 +106,23 @@ func TestWatch_ShowsWhatThePageShows(t *testing.T) {
 	}
 }
 
+func TestWatch_CommandsNoTerminal(t *testing.T) {
+	const hostile = "a\x1b[2K\u202e\u009b\rb"
+	c := sampleContent()
+	c.verdict.Reason, c.verdict.WAL, c.verdict.Next, c.verdict.Conditions[0].Reason = hostile, hostile, hostile, hostile
+	c.slot.Forecast.Loss.Assumption, c.slot.Others[0].Database = hostile, hostile
+	c.slot.Notes, c.slot.Events = []monitor.Note{{Value: "x", Text: hostile}}, []monitor.Event{{Text: hostile}}
+	c.topics.Topics[0].Topic, c.events.Events[0].EventID, c.errors.Errors[0].Text = hostile, hostile, hostile
+	f := &c.check.Findings[0]
+	f.Subject, f.Observed, f.Fix, c.config.Values[0].TOML = hostile, hostile, hostile, hostile
+	for shown := range tabs {
+		s := sampleScreen(c)
+		s.tab = shown
+		require.Contains(t, ansi.Strip(s.text()), "a [2K", "%s", tabNames[shown])
+		require.False(t, strings.Contains(s.text(), "\x1b[2K") || strings.ContainsAny(s.text(), "\u202e\u009b\r"), "%s", tabNames[shown])
+	}
+}
+
 func TestWatch_FitsTheTerminal(t *testing.T) {
 	for _, size := range [][2]int{{20, 5}, {40, 12}, {80, 24}, {200, 60}} {
 		for shown := range tabs {
