@@ -60,7 +60,7 @@ func NewAdmin(c Admin, h AdminHandlers) *Server {
 		refused: zerolog.BurstSampler{Burst: 10, Period: time.Minute},
 	}
 	a.configured, _, _ = net.SplitHostPort(c.Listen)
-	s.server.Handler = secured(a.guarded(a.mux()))
+	s.server.Handler = s.connections.serving(secured(a.guarded(a.mux())))
 	return s
 }
 

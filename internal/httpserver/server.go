@@ -2,17 +2,18 @@
 // is read-only. Requests that change the relay or read the process's profiles have a listener of
 // their own, with a token: see NewAdmin.
 //
-//	server.go  Server: listening, serving, stopping
-//	handler.go /metrics, /livez, /readyz, /status
-//	page.go    the status page
-//	stream.go  its data, as server-sent events
-//	clients.go a client of the stream
-//	runbook.go sections of docs as HTML
-//	search.go  a search for an event
-//	host.go    which Host headers are accepted
-//	admin.go   the listener that changes the relay
-//	guard.go   who may use that
-//	config.go  the sections [http] and [admin]
+//	server.go      Server: listening, serving, stopping
+//	connections.go how many connections it keeps
+//	handler.go     /metrics, /livez, /readyz, /status
+//	page.go        the status page
+//	stream.go      its data, as server-sent events
+//	clients.go     a client of the stream
+//	runbook.go     sections of docs as HTML
+//	search.go      a search for an event
+//	host.go        which Host headers are accepted
+//	admin.go       the listener that changes the relay
+//	guard.go       who may use that
+//	config.go      the sections [http] and [admin]
 package httpserver
 
 import (
@@ -96,6 +97,8 @@ type Server struct {
 	log      zerolog.Logger
 	live     *stream      // nil without parts
 	listener net.Listener // nil before Listen, and if there is no server
+
+	connections *connections // the handler of server goes through its serving
 }
 
 // New makes a server that does not listen yet.
@@ -104,16 +107,20 @@ func New(c Config, h Handlers) *Server {
 	if len(h.Parts) > 0 {
 		s.live = newStream(h.Parts, h.Log)
 	}
-	s.server.Handler = handler(h, s.live, s.localOnly)
+	s.server.Handler = s.connections.serving(handler(h, s.live, s.localOnly))
 	return s
 }
 
 func newServer(listen, key string, logger zerolog.Logger) *Server {
-	return &Server{config: Config{Listen: listen}, key: key, log: logger, server: &http.Server{
+	server := &http.Server{
 		ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: log.New(errorLog{logger}, "", 0),
-	}}
+	}
+	return &Server{
+		config: Config{Listen: listen}, key: key, log: logger, server: server,
+		connections: limitConnections(server, logger),
+	}
 }
 
 // Listen opens the socket, before the slot is touched. With an empty address it does nothing.
