@@ -112,12 +112,15 @@ func (s *source) beginNow(ctx context.Context, name string, boundary pglogrepl.L
 	return err
 }
 
-// beginHeld is beginNow with the tables held. It begins again if one of them was rewritten after the
-// transaction began.
-func (s *source) beginHeld(ctx context.Context) (pglogrepl.LSN, error) {
-	for {
-		end, err := beginNow(ctx, s.conn)
-		if err == nil {
+// holdTries is how often a transaction begins before a table that is rewritten each time is an
+// error.
+const holdTries = 3
+
+// beginHeld is beginNow with the tables held. It begins again if one of them was rewritten after
+// the transaction began.
+func (s *source) beginHeld(ctx context.Context) (end pglogrepl.LSN, err error) {
+	for range holdTries {
+		if end, err = beginNow(ctx, s.conn); err == nil {
 			err = s.hold(ctx)
 		}
 		if !errors.Is(err, slot.ErrRewritten) {
@@ -127,6 +130,7 @@ func (s *source) beginHeld(ctx context.Context) (pglogrepl.LSN, error) {
 			return 0, postgres.Wrap(err, "begin again to read the tables")
 		}
 	}
+	return 0, err
 }
 
 // hold calls slot.HoldTable for each table.
