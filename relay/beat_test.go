@@ -38,7 +38,7 @@ func TestSession_BeatsWhileTopicsAreRead(t *testing.T) {
 	defer cancel()
 	s := &session{stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
 	r := &Relay{session: s}
-	s.progress.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.progress.set(time.Now().Add(-time.Hour))
 	beats, last := 0, r.State().LastProgress
 	d := &slowDeduplicator{until: func() bool {
 		if now := r.State().LastProgress; now.After(last) {
@@ -57,4 +57,32 @@ func TestSession_BeatsWhileTopicsAreRead(t *testing.T) {
 	stopped := r.State().LastProgress
 	require.WithinDuration(t, time.Now(), stopped, time.Minute, "the answer is progress")
 	require.Equal(t, stopped, r.State().LastProgress, "and then it does not beat by itself")
+}
+
+// Liveness, PostriderStuck and systemd's watchdog compare these times. NTP and a machine that resumes set
+// the wall clock, which is all that Round(0) keeps.
+func TestState_ComparesTimesThatNoClockChanges(t *testing.T) {
+	for what, in := range map[string]func(s *session){
+		"a turn":    func(s *session) { s.progress.set(time.Now()) },
+		"a call":    func(s *session) { s.inSink.Store(true); s.sinkReturned() },
+		"in a call": func(s *session) { s.inSink.Store(true) },
+		"the pump": func(s *session) {
+			batches := make(chan *replication.Batch)
+			close(batches)
+			require.NoError(t, s.pump(t.Context(), batches))
+		},
+	} {
+		s := &session{stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
+		in(s)
+		at := (&Relay{session: s}).State().LastProgress
+		require.WithinDuration(t, time.Now(), at, time.Minute)
+		require.NotEqual(t, at.Round(0), at, "%s: only the wall clock", what)
+	}
+	s := &session{stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
+	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{}))
+	s.window.begin(time.Now())
+	require.True(t, s.window.tryAdd(10))
+	at := (&Relay{session: s}).State().WaitingSince
+	require.WithinDuration(t, time.Now(), at, time.Minute)
+	require.NotEqual(t, at.Round(0), at, "only the wall clock")
 }

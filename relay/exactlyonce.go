@@ -72,7 +72,7 @@ func (s *session) committed(end pglogrepl.LSN, err error) {
 		return
 	}
 	now := time.Now()
-	s.lastAck.Store(now.UnixNano())
+	s.lastAck.set(now)
 	now = now.Add(s.clockSkew())
 	s.window.visible(end, func(commitTime time.Time) {
 		s.metrics.CommitToAck.Observe(max(0, now.Sub(commitTime)).Seconds())

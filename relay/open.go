@@ -15,7 +15,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		metrics: r.parts.Metrics, fail: fail,
 		recent: &r.recent, candidates: &r.candidates, missing: &r.missing, published: &r.published,
 		limiter: r.parts.Limiter, clockSkew: r.parts.Server.ClockSkew}
-	s.progress.Store(time.Now().UnixNano())
+	s.progress.set(time.Now())
 	var err error
 	if s.router, err = r.parts.Rows.Router(); err != nil {
 		return nil, err

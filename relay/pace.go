@@ -34,10 +34,10 @@ func (s *session) waitForRate(ctx context.Context) error {
 	delay := s.delay
 	s.delay = ratelimit.Delay{}
 	err := s.limiter.Wait(ctx, s.draining, delay, func() {
-		s.progress.Store(time.Now().UnixNano())
+		s.progress.set(time.Now())
 	})
 	if messages, _, _ := s.window.inFlight(); messages == 0 {
-		s.lastAck.Store(time.Now().UnixNano()) // the next message is not late
+		s.lastAck.set(time.Now()) // the next message is not late
 	}
 	return err
 }

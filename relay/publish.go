@@ -49,7 +49,7 @@ func (s *session) waitForRoom(ctx context.Context) error {
 		err := s.window.waitMoved(beat)
 		cancel()
 		now := time.Now()
-		s.progress.Store(now.UnixNano())
+		s.progress.set(now)
 		s.window.age(now)
 		if err == nil {
 			return nil
@@ -121,7 +121,7 @@ func (s *session) delivered(m *sink.Message, err error) {
 		s.candidates.cleared(m)
 	}
 	now := time.Now()
-	s.lastAck.Store(now.UnixNano())
+	s.lastAck.set(now)
 	size := m.Size()
 	late := max(0, now.Add(s.clockSkew()).Sub(m.Origin.CommitTime))
 	if s.transactional == nil {
@@ -152,7 +152,7 @@ func (s *session) sinkFailed(err, cause error) {
 
 // sinkReturned clears inSink after a call of the sink.
 func (s *session) sinkReturned() {
-	s.progress.Store(time.Now().UnixNano())
+	s.progress.set(time.Now())
 	s.inSink.Store(false)
 }
 

@@ -59,8 +59,8 @@ type session struct {
 
 	pool         messagePool
 	acknowledged atomic.Uint64 // messages
-	progress     atomic.Int64  // last turn of the pump or of a wait of it, Unix nanoseconds
-	lastAck      atomic.Int64  // last acknowledgement, or batch with nothing in flight; the same
+	progress     instant       // last turn of the pump or of a wait of it
+	lastAck      instant       // last acknowledgement, or batch with nothing in flight
 	inSink       atomic.Bool   // the pump is in a call of the sink, which limits its duration
 	failed       atomic.Bool   // the sink failed: what is in flight may or may not be written
 
@@ -127,7 +127,7 @@ func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) e
 	defer beat.Stop()
 	defer func() { s.abandoned += s.boundary.held }()
 	for {
-		s.progress.Store(time.Now().UnixNano())
+		s.progress.set(time.Now())
 		select {
 		case b, ok := <-batches:
 			if !ok {
@@ -147,7 +147,7 @@ func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
 	now := time.Now()
 	s.window.age(now)
 	if messages, _, _ := s.window.inFlight(); messages == 0 {
-		s.lastAck.Store(now.UnixNano())
+		s.lastAck.set(now)
 	}
 	for i := range b.Events {
 		e := &b.Events[i]

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -96,14 +97,14 @@ func (r *Relay) State() State {
 		st.ConfirmedFlushLSN = s.stream.ConfirmedFlushLSN()
 		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.inFlight()
 		if st.InFlight > 0 {
-			st.WaitingSince = time.Unix(0, s.lastAck.Load())
+			st.WaitingSince = s.lastAck.get()
 		}
 		if staller, ok := s.sink.(sink.Staller); ok {
 			st.Stalled = staller.Stalled()
 		}
 		st.Published += s.acknowledged.Load()
 		if st.LastProgress = time.Now(); !s.inSink.Load() {
-			st.LastProgress = time.Unix(0, s.progress.Load())
+			st.LastProgress = s.progress.get()
 		}
 		st.LastCommit = r.recent.lastCommit()
 		r.state.LastCommit, r.state.LastProgress = st.LastCommit, st.LastProgress
@@ -114,6 +115,25 @@ func (r *Relay) State() State {
 	}
 	st.Rate = r.parts.Limiter.State()
 	return st
+}
+
+// instant is a time for several goroutines. It keeps the monotonic reading, which a number of
+// nanoseconds does not have: without it a step of the wall clock would be taken for a hang.
+type instant struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (i *instant) set(at time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.at = at
+}
+
+func (i *instant) get() time.Time {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.at
 }
 
 // enter sets the phase and the error; nil clears it.
