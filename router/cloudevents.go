@@ -322,13 +322,14 @@ func (e *cloudEvents) trace(m *sink.Message, p *plan, values [][]byte) error {
 		if err != nil || context == nil {
 			return err
 		}
-		parent, state = context.GetString(traceParent, ""), context.GetString(traceState, "")
+		parent = context.GetString(HeaderTraceParent, "")
+		state = context.GetString(HeaderTraceState, "")
 	} else {
 		for i := range m.Headers {
 			switch h := &m.Headers[i]; h.Key {
-			case traceParent:
+			case HeaderTraceParent:
 				parent = string(h.Value)
-			case traceState:
+			case HeaderTraceState:
 				state = string(h.Value)
 			}
 		}
@@ -337,10 +338,10 @@ func (e *cloudEvents) trace(m *sink.Message, p *plan, values [][]byte) error {
 		return nil
 	}
 	e.attributes = append(e.attributes,
-		attribute{header: "ce_" + traceParent, value: []byte(parent)})
+		attribute{header: "ce_" + HeaderTraceParent, value: []byte(parent)})
 	if state = parseTraceState(state); state != "" {
 		e.attributes = append(e.attributes,
-			attribute{header: "ce_" + traceState, value: []byte(state)})
+			attribute{header: "ce_" + HeaderTraceState, value: []byte(state)})
 	}
 	return nil
 }

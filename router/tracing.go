@@ -14,10 +14,11 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Names of the headers, and of the properties of a span context, after W3C Trace Context.
+// Names of the headers, and of the properties of a span context, after W3C Trace Context. With
+// tracing_headers HeaderTraceParent has a new span whenever a row is read.
 const (
-	traceParent = "traceparent"
-	traceState  = "tracestate"
+	HeaderTraceParent = "traceparent"
+	HeaderTraceState  = "tracestate"
 )
 
 // spanLoader reads Java's properties format.
@@ -36,16 +37,16 @@ func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sin
 	case context == nil:
 		context = properties.NewProperties()
 	}
-	trace, flags, ok := parseTraceParent(context.GetString(traceParent, ""))
+	trace, flags, ok := parseTraceParent(context.GetString(HeaderTraceParent, ""))
 	state := ""
 	if ok {
-		state = parseTraceState(context.GetString(traceState, ""))
+		state = parseTraceState(context.GetString(HeaderTraceState, ""))
 	} else {
 		trace, flags = randomHex(16), "01"
 	}
-	dst, err = r.appendText(dst, traceParent, "00-"+trace+"-"+randomHex(8)+"-"+flags)
+	dst, err = r.appendText(dst, HeaderTraceParent, "00-"+trace+"-"+randomHex(8)+"-"+flags)
 	if err == nil && state != "" {
-		dst, err = r.appendText(dst, traceState, state)
+		dst, err = r.appendText(dst, HeaderTraceState, state)
 	}
 	return dst, err
 }

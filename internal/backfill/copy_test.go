@@ -152,6 +152,27 @@ func TestCopy_ReadsBackWhatItsLastChunkHasPublished(t *testing.T) {
 	require.Equal(t, 3, x.store.read)
 }
 
+// With each reading a row gets a new span, and a row without a context a new trace.
+func TestCopy_FindsWhatItPublishedWithTracingHeaders(t *testing.T) {
+	x := newSnapshotPlace(t)
+	x.rules.TracingHeaders = true
+	x.exec(`ALTER TABLE outbox ADD tracingspancontext text`)
+	x.insert(1, 9)
+	x.exec(`UPDATE outbox SET tracingspancontext = $1 WHERE id % 2 = 0`,
+		"traceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\ntracestate=a=b")
+	x.store.save = func(r *record) error {
+		if len(x.broker.Messages()) == 9 {
+			return errCut
+		}
+		return nil
+	}
+	require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
+	x.store.save = nil
+	require.NoError(t, x.run(x.begun(), context.Background()))
+	require.Equal(t, numbers(1, 9), x.published())
+	require.Contains(t, fmt.Sprint(x.broker.Messages()[1].Headers), "traceparent")
+}
+
 // By commit time the rest of the rows is not what stands behind a position: all that was published since the beginning is looked for.
 func TestCopy_GoesOnInTheOrderOfCommitTimes(t *testing.T) {
 	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Params: map[string]string{"track_commit_timestamp": "on"}})

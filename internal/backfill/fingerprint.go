@@ -34,10 +34,12 @@ func fingerprint(m *sink.Message) digest {
 	return digest(h.Sum(nil)[:16])
 }
 
-// isSessionHeader reports whether a header is of the process or session that published the row.
+// isSessionHeader reports whether a header is of the process or session that published the row, or
+// of the trace, which has another span at each reading.
 func isSessionHeader(header string) bool {
 	return header == router.HeaderLSN || header == router.HeaderIndex ||
 		header == sink.HeaderSource || header == sink.HeaderRedriven || header == router.HeaderTime ||
+		header == router.HeaderTraceParent || header == router.HeaderTraceState ||
 		strings.HasPrefix(header, "__debezium.context.")
 }
 

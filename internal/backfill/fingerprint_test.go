@@ -80,7 +80,7 @@ func TestFingerprints_FindEachMessageOnce(t *testing.T) {
 		m.Partition = 3
 		m.Headers = append(m.Headers, sink.Header{Key: router.HeaderLSN, Value: []byte("0/1")}, sink.Header{Key: router.HeaderIndex, Value: []byte("7")},
 			sink.Header{Key: sink.HeaderSource, Value: []byte("7/1/s/p@1")}, sink.Header{Key: sink.HeaderRedriven, Value: []byte("0f")},
-			sink.Header{Key: "__debezium.context.runId", Value: []byte("a uuid")}, sink.Header{Key: router.HeaderTime, Value: []byte("2026-01-15T09:30:00.123Z")})
+			sink.Header{Key: "__debezium.context.runId", Value: []byte("a uuid")}, sink.Header{Key: router.HeaderTraceParent, Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")}, sink.Header{Key: router.HeaderTime, Value: []byte("2026-01-15T09:30:00.123Z")})
 	}))))
 	require.True(t, p.mark(fingerprint(message(same))))
 	require.False(t, p.mark(fingerprint(message(same))))

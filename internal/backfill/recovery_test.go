@@ -70,6 +70,21 @@ func TestRecovery_HoldsItsTablesFromTheBeginning(t *testing.T) {
 	}
 }
 
+func TestRecovery_FindsWhatWasDeliveredWithTracingHeaders(t *testing.T) {
+	x := newRecoveryPlace(t)
+	x.exec(`ALTER TABLE outbox ADD tracingspancontext text`)
+	x.parts.Router = func() (*router.Router, error) {
+		cfg := router.DefaultConfig()
+		cfg.TracingHeaders = true
+		return router.New([]router.Config{cfg}, router.DefaultFormat(), router.Options{Tables: []string{"public.outbox"}})
+	}
+	x.insert(1, 8)
+	x.exec(`UPDATE outbox SET tracingspancontext = 'traceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' WHERE id = 2`)
+	x.deliver(1, 2, 5)
+	require.EqualValues(t, 5, x.published(Selection{}).Published)
+	require.Equal(t, []int{1, 2, 5, 3, 4, 6, 7, 8}, x.payloads())
+}
+
 func TestRecovery_PlanChangesNothing(t *testing.T) {
 	x := newRecoveryPlace(t)
 	x.insert(1, 4)

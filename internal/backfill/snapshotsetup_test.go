@@ -105,6 +105,7 @@ type snapshotPlace struct {
 	parts  SnapshotParts
 	open   sink.Open       // of the broker, unless a test has another
 	parked map[string]bool // keys with open dead letters
+	rules  router.Config
 }
 
 func newSnapshotPlace(t *testing.T) *snapshotPlace {
@@ -112,7 +113,7 @@ func newSnapshotPlace(t *testing.T) *snapshotPlace {
 }
 
 func snapshotPlaceIn(t *testing.T, dsn string) *snapshotPlace {
-	x := &snapshotPlace{t: t, conn: parts.Connect(t, dsn), slot: parts.Unique("slot"), broker: memory.New(partitions), parked: map[string]bool{}}
+	x := &snapshotPlace{t: t, conn: parts.Connect(t, dsn), slot: parts.Unique("slot"), broker: memory.New(partitions), parked: map[string]bool{}, rules: router.DefaultConfig()}
 	x.exec(`CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text)`)
 	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
 	x.open = x.broker.Open
@@ -174,7 +175,7 @@ func (x *snapshotPlace) run(c *Copy, stop context.Context) error {
 	return c.Run(ctx, stop, Target{
 		OpenSink: x.open,
 		Router: func() (*router.Router, error) {
-			return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), router.Options{Tables: x.parts.Need.Tables})
+			return router.New([]router.Config{x.rules}, router.DefaultFormat(), router.Options{Tables: x.parts.Need.Tables})
 		},
 		Parks: func(context.Context) (func(*sink.Message) bool, error) {
 			return func(m *sink.Message) bool { return x.parked[string(m.Key)] }, nil
