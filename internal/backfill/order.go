@@ -40,7 +40,7 @@ func (o Order) String() string {
 type key struct {
 	column   string
 	sql      string
-	typ      string // for literals
+	typ      string // for literals; of no length: character is character(1)
 	nullable bool
 }
 
@@ -61,7 +61,7 @@ func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key
 	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[column], `
 		SELECT a.attname, NOT a.attnotnull, CASE WHEN t.typnamespace =
 		'pg_catalog'::pg_catalog.regnamespace::oid AND t.typtype = 'b'
-			THEN pg_catalog.format_type(t.oid, NULL) ELSE '' END
+			THEN pg_catalog.format_type(t.oid, -1) ELSE '' END
 		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped`, table)
 	keys := map[string]key{}

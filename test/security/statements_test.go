@@ -108,7 +108,7 @@ func newHostile(t *testing.T, version string) *hostile {
 		CREATE TABLE public.tasks (id uuid PRIMARY KEY, state text, retry_count int, error_message text, updated_at timestamptz, created_at timestamptz);
 		CREATE TABLE public.outbox_2026_01 (id bigint, created_at timestamptz, published_at timestamptz, attempts int, PRIMARY KEY (id, created_at));
 		GRANT ALL ON public.outbox_messages, public."OutboxEvent", public.tasks, public.outbox_2026_01 TO victim`)
-	h.do("CREATE TABLE public.numbered (id int PRIMARY KEY, a text, n int, at timestamptz)")
+	h.do("CREATE TABLE public.numbered (id int PRIMARY KEY, a text, n int, at timestamptz, bits bit(4))")
 	h.do("GRANT SELECT ON ALL TABLES IN SCHEMA public TO victim; GRANT INSERT ON public.outbox TO victim")
 	return h
 }
