@@ -173,6 +173,54 @@ func TestCopy_FindsWhatItPublishedWithTracingHeaders(t *testing.T) {
 	require.Contains(t, fmt.Sprint(x.broker.Messages()[1].Headers), "traceparent")
 }
 
+// A position means nothing behind other columns, as many or not.
+func TestCopy_RefusesToGoOnByOtherUniqueColumns(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, then string
+		older       bool // the record has no names
+		undo        string
+	}{
+		"one more":                          {"id", "id, place", false, `CREATE UNIQUE INDEX ON "public"."outbox" ("id")`},
+		"another":                           {"id, place", "id, day", false, `CREATE UNIQUE INDEX ON "public"."outbox" ("id", "place")`},
+		"one more than an older record has": {"id", "id, place", true, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newSnapshotPlace(t)
+			key := func(columns string) {
+				x.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER TABLE outbox ADD PRIMARY KEY (` + columns + `)`)
+			}
+			x.exec(`ALTER TABLE outbox ADD place int NOT NULL DEFAULT 1, ADD day int NOT NULL DEFAULT 1`)
+			key(c.first)
+			x.insert(1, 9)
+			x.store.save = func(*record) error {
+				if len(x.broker.Messages()) == 6 {
+					return errCut
+				}
+				return nil
+			}
+			require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
+			x.store.save = nil
+			if c.older {
+				r := x.store.record()
+				r.Tables[0].Unique = nil
+				document, err := json.Marshal(r)
+				require.NoError(t, err)
+				x.store.newest[x.slot] = document
+			}
+			key(c.then)
+			_, err := x.begin()
+			require.ErrorIs(t, err, slot.ErrNoSnapshot)
+			require.ErrorContains(t, err, "and they are "+c.then+" now")
+			var advised *slot.Error
+			require.ErrorAs(t, err, &advised)
+			require.Contains(t, advised.Fix, c.undo)
+			key(c.first)
+			require.NoError(t, x.run(x.begun(), context.Background()))
+			require.Equal(t, numbers(1, 9), x.published())
+		})
+	}
+}
+
 // By commit time the rest of the rows is not what stands behind a position: all that was published since the beginning is looked for.
 func TestCopy_GoesOnInTheOrderOfCommitTimes(t *testing.T) {
 	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Params: map[string]string{"track_commit_timestamp": "on"}})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -247,6 +248,11 @@ func (s *Snapshot) resume(ctx context.Context, c *Copy, current slot.Slot) error
 				"order is %s now", t.Name, was, t.Order),
 				fmt.Sprintf("undo that until the snapshot is complete: snapshot.order_by = %q", was))
 		}
+		if !c.byCommitTime() { // which reads from the beginning
+			if err := s.checkUnique(t, c.record.table(t)); err != nil {
+				return err
+			}
+		}
 	}
 	c.resumed = true
 	if c.byCommitTime() { // reads the table that was interrupted from its beginning
@@ -262,4 +268,26 @@ func (s *Snapshot) resume(ctx context.Context, c *Copy, current slot.Slot) error
 		c.record.Topics = map[string]topicOffsets{}
 	}
 	return nil
+}
+
+// checkUnique returns an error if the position at which a table was left is of other unique
+// columns.
+func (s *Snapshot) checkUnique(t *TableReader, left *tableProgress) error {
+	now := t.uniqueColumns()
+	if left.fits(now) {
+		return nil
+	}
+	was := fmt.Sprintf("by %d unique columns", len(left.Last.Key))
+	fix := "make the unique index as it was"
+	if len(left.Unique) > 0 {
+		was = "by the unique columns " + strings.Join(left.Unique, ", ")
+		var quoted []string
+		for _, column := range left.Unique {
+			quoted = append(quoted, postgres.QuoteName(column))
+		}
+		fix = "CREATE UNIQUE INDEX ON " + slot.QuoteTable(t.Name) + " (" +
+			strings.Join(quoted, ", ") + ");   # instead of others that have the id"
+	}
+	return s.refuse(fmt.Sprintf("table %s was being copied %s, and they are %s now; undo that until "+
+		"the snapshot is complete", t.Name, was, strings.Join(now, ", ")), fix)
 }

@@ -115,6 +115,15 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 			insteadNoData)
 }
 
+// uniqueColumns are those of a Position's Key.
+func (c *TableReader) uniqueColumns() []string {
+	var columns []string
+	for _, k := range c.unique {
+		columns = append(columns, k.column)
+	}
+	return columns
+}
+
 // findOrder finds what rows are sorted by. Integer ids count as a sequence.
 func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map[string]key,
 	keys KeyColumns) error {

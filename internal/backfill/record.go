@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/sink"
@@ -46,11 +47,12 @@ const maxRunning = 10_000
 
 // tableProgress is how far one table has been copied.
 type tableProgress struct {
-	Name  string    `json:"name"`
-	Order string    `json:"order"` // Order.String
-	Rows  int64     `json:"rows"`  // read and acknowledged
-	Last  *Position `json:"last,omitempty"`
-	Done  bool      `json:"done,omitempty"`
+	Name   string    `json:"name"`
+	Order  string    `json:"order"`            // Order.String
+	Unique []string  `json:"unique,omitempty"` // columns of Last.Key; empty: not known
+	Rows   int64     `json:"rows"`             // read and acknowledged
+	Last   *Position `json:"last,omitempty"`
+	Done   bool      `json:"done,omitempty"`
 }
 
 // topicOffsets are the ends of a topic's partitions.
@@ -134,6 +136,18 @@ func (r *record) table(t *TableReader) *tableProgress {
 			return &r.Tables[i]
 		}
 	}
-	r.Tables = append(r.Tables, tableProgress{Name: t.Name, Order: t.Order.String()})
+	r.Tables = append(r.Tables,
+		tableProgress{Name: t.Name, Order: t.Order.String(), Unique: t.uniqueColumns()})
 	return &r.Tables[len(r.Tables)-1]
+}
+
+// fits reports whether reading can go on behind Last by the unique columns that the table has now.
+func (p *tableProgress) fits(unique []string) bool {
+	switch {
+	case p.Done || p.Last == nil:
+		return true
+	case len(p.Unique) == 0:
+		return len(p.Last.Key) == len(unique)
+	}
+	return slices.Equal(p.Unique, unique)
 }
