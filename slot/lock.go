@@ -16,7 +16,8 @@ import (
 
 // Lock is the right of one process to publish the rows of the tables for a slot. It is a temporary
 // physical slot that retains no WAL. Unlike an advisory lock, it requires REPLICATION. Its session
-// executes nothing else, because PostgreSQL drops temporary slots at any error of their session.
+// executes nothing else that can fail: PostgreSQL drops temporary slots at any error of their
+// session.
 type Lock struct{ conn *pgx.Conn }
 
 // TryLock takes the lock of a slot. Errors: replication.ErrSlotInUse if another process has it,
@@ -58,6 +59,14 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 		}
 	}
 	return postgres.Wrap(commandError(ctx, l.conn, err, slot), "lock the tables for slot %q", slot)
+}
+
+// Check returns an error if the process has lost the lock, with the session that has it, or if
+// that session does not answer.
+func (l *Lock) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, freeTimeout)
+	defer cancel()
+	return postgres.Wrap(l.conn.Ping(ctx), "the lock of the tables is lost")
 }
 
 // Close releases the lock and waits, for at most a second, until the server has released it too,

@@ -219,6 +219,10 @@ func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Rou
 		if err := context.Cause(reading); err != nil {
 			return err
 		}
+		// Another process may publish the tables, once the lock is lost.
+		if err := c.lock.Check(ctx); err != nil {
+			return err
+		}
 		// Rows before a failed one are published.
 		if err := c.publish(ctx, w, ch.chunk); err != nil {
 			return err

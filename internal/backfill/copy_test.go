@@ -584,3 +584,29 @@ func TestSource_NamesTheLockThatItHasNotGot(t *testing.T) {
 	_, err = x.begin()
 	require.ErrorIs(t, err, postgres.ErrLocked)
 }
+
+// loseLock ends the session that has the lock of the slot.
+func loseLock(t *testing.T, conn *pgx.Conn, name string) {
+	t.Helper()
+	tag, err := conn.Exec(t.Context(), `SELECT FROM pg_replication_slots WHERE slot_name = $1 AND pg_terminate_backend(active_pid, 5000)`, slot.LockName(name))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+}
+
+// The next process has the lock then, and publishes each row.
+func TestCopy_EndsWithItsLock(t *testing.T) {
+	x := newSnapshotPlace(t)
+	x.insert(1, 30)
+	a, taken := x.begun(), false
+	x.store.save = func(*record) error {
+		if len(x.broker.Messages()) == 9 && !taken {
+			taken = true
+			loseLock(t, x.conn, x.slot)
+			require.NoError(t, x.run(x.begun(), context.Background()), "who stands by")
+		}
+		return nil
+	}
+	require.ErrorContains(t, x.run(a, context.Background()), "the lock of the tables is lost")
+	require.True(t, taken)
+	require.Equal(t, numbers(1, 30), x.published())
+}

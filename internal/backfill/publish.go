@@ -45,6 +45,9 @@ func (c *Copy) publish(ctx context.Context, to *sink.SyncPublisher, ch chunk) er
 	if err := c.pacer.Publish(ctx, ch.messages, to.Publish); err != nil {
 		return err
 	}
+	if err := c.lock.Check(ctx); err != nil {
+		return err
+	}
 	ends, err := c.store.Ends(ctx, slices.Sorted(maps.Keys(topics)))
 	if err != nil {
 		return err
@@ -85,6 +88,7 @@ type publisher struct {
 	*sink.SyncPublisher
 	limits    Limits
 	pacer     ratelimit.Pacer
+	check     func(context.Context) error // before each chunk
 	chunk     chunk
 	published int64
 }
@@ -99,6 +103,9 @@ func (p *publisher) add(ctx context.Context, m *sink.Message) error {
 
 // flush publishes the chunk, and returns when all messages are acknowledged.
 func (p *publisher) flush(ctx context.Context) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
 	if err := p.pacer.Publish(ctx, p.chunk.messages, p.Publish); err != nil {
 		return err
 	}

@@ -239,7 +239,7 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 		return nil, err
 	}
 	defer w.Close()
-	p := &publisher{SyncPublisher: w, limits: r.Limits,
+	p := &publisher{SyncPublisher: w, limits: r.Limits, check: r.lock.Check,
 		pacer: ratelimit.Pacer{Limiter: r.Limiter}}
 	r.publishing = true
 	if err := r.pass(ctx, p); err != nil {

@@ -539,3 +539,19 @@ func TestRecovery_PublishesRowsOfAConfiguredPartitionOnce(t *testing.T) {
 		require.EqualValues(t, 2, table.Rows, table.Table)
 	}
 }
+
+func TestRecovery_EndsWithItsLock(t *testing.T) {
+	x := newRecoveryPlace(t)
+	x.insert(1, 8)
+	lost := false
+	x.broker.Refuse(func(*sink.Message) error {
+		if !lost {
+			lost = true
+			loseLock(t, x.conn, x.slot)
+		}
+		return nil
+	}, nil)
+	_, err := x.publish(Selection{})
+	require.ErrorContains(t, err, "the lock of the tables is lost")
+	require.Equal(t, []int{1, 2, 3}, x.payloads(), "the chunk that was on its way")
+}
