@@ -162,17 +162,7 @@ func createSQL(cfg Config) string {
 func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	blockers, err := findBlockers(ctx, conn, ` ORDER BY coalesce(a.xact_start, p.prepared) LIMIT 10`)
 	who := namesOf(blockers)
-	fix := "wait for these transactions to end; then try again"
-	for _, b := range blockers {
-		if b.PID == nil || !b.Lasting {
-			continue
-		}
-		end := fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written",
-			*b.PID)
-		if !strings.Contains(fix, end) { // its subtransactions are listed too
-			fix += end
-		}
-	}
+	fix := "wait for these transactions to end; then try again" + endSessions(blockers)
 	switch {
 	case err != nil:
 		who = []string{"not known: " + err.Error()}

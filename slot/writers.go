@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -64,6 +65,31 @@ func namesOf(blockers []blocker) (names []string) {
 	return names
 }
 
+// endSessions is what to type to end the transactions of sessions that are lasting, one line for
+// each session. Empty: there is none.
+func endSessions(blockers []blocker) (text string) {
+	own := map[int32]string{} // xid of the transaction itself, the first of those of its session
+	for _, b := range blockers {
+		if b.PID != nil && (own[*b.PID] == "" || olderXID(b.XID, own[*b.PID])) {
+			own[*b.PID] = b.XID
+		}
+	}
+	for _, b := range blockers {
+		if b.PID == nil || !b.Lasting || own[*b.PID] != b.XID {
+			continue
+		}
+		text += "\n" + EndTransaction(*b.PID, b.XID) + " -- takes back what it has written"
+	}
+	return text
+}
+
+// olderXID reports whether transaction a began before b. IDs begin again after 4 billion.
+func olderXID(a, b string) bool {
+	first, _ := strconv.ParseUint(a, 10, 32) // they are the server's
+	second, _ := strconv.ParseUint(b, 10, 32)
+	return int32(uint32(first)-uint32(second)) < 0 //nolint:gosec // their distance, with its sign
+}
+
 // endPrepared is what to type to end those that are prepared and lasting: no session that ends
 // takes them with it. Empty: there is none.
 func endPrepared(blockers []blocker) string {
@@ -90,6 +116,14 @@ func EndPrepared(gid, database string) string {
 	}
 	return fmt.Sprintf("-- %sits transaction manager knows which: COMMIT PREPARED %s, or ROLLBACK "+
 		"PREPARED", where, PrintableLiteral(gid))
+}
+
+// EndTransaction is SQL that ends the transaction of a session, with the session. Once it is over
+// the SQL ends nothing: a pooled session may be in another one that nobody has complained of.
+// Every role sees pg_locks.
+func EndTransaction(pid int32, xid string) string {
+	return fmt.Sprintf("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %d AND "+
+		"transactionid = '%s' AND granted;", pid, xid)
 }
 
 // PrintableLiteral is a string in SQL, on one line whatever a client has put into it.

@@ -2,6 +2,7 @@ package slot_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,11 +42,40 @@ func TestBlocked_OffersToEndOnlyWhatLasts(t *testing.T) {
 	t.Parallel()
 	p, _ := checktest.Own(t, "17", nil)
 	pid := p.Open(`SELECT pg_current_xact_id()`).PgConn().PID()
-	offer := fmt.Sprintf("SELECT pg_terminate_backend(%d);", pid)
+	offer := fmt.Sprintf("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %d AND ", pid)
 	err := slot.Blocked(t.Context(), p.Conn, p.Name, nil)
 	require.ErrorContains(t, err, fmt.Sprintf("pid %d ", pid))
 	require.NotContains(t, advice(t, err), offer)
 	require.Eventually(t, func() bool {
 		return strings.Contains(advice(t, slot.Blocked(t.Context(), p.Conn, p.Name, nil)), offer)
 	}, time.Minute, 50*time.Millisecond)
+}
+
+// A session of an application's pool begins another transaction when the one that was complained of has ended, and the advice may be typed long after it was written.
+func TestBlocked_OffersToEndNoLaterTransaction(t *testing.T) {
+	t.Parallel()
+	p, _ := checktest.Own(t, "17", nil)
+	session := p.Open(`SELECT pg_current_xact_id(); SAVEPOINT s; SELECT pg_current_xact_id(); SAVEPOINT t; SELECT pg_current_xact_id()`)
+	end := regexp.MustCompile(`(?m)^SELECT pg_terminate_backend.*;`)
+	offered := func() (offers []string) {
+		require.Eventually(t, func() bool {
+			offers = end.FindAllString(advice(t, slot.Blocked(t.Context(), p.Conn, p.Name, nil)), -1)
+			return len(offers) > 0
+		}, time.Minute, 50*time.Millisecond)
+		require.Len(t, offers, 1, "its subtransactions end with it")
+		return offers
+	}
+	first := offered()[0]
+	_, err := session.Exec(t.Context(), `ROLLBACK TO s; COMMIT; BEGIN; SELECT pg_current_xact_id()`)
+	require.NoError(t, err)
+	p.Exec(first)
+	require.NoError(t, session.Ping(t.Context()), "it was in another transaction")
+
+	_, err = session.Exec(t.Context(), `SAVEPOINT s; SELECT pg_current_xact_id()`)
+	require.NoError(t, err)
+	second := offered()[0]
+	_, err = session.Exec(t.Context(), `ROLLBACK TO s`)
+	require.NoError(t, err)
+	p.Exec(second)
+	require.Error(t, session.Ping(t.Context()), "it was still in the one that is offered")
 }

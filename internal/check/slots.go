@@ -149,8 +149,9 @@ func (c *serverCheck) holder(context.Context) error {
 	c.add(found("slot_holder", c.Need.Slot.Name, "is held by "+c.held.String()).warn(
 		"the relay alone: it stands by for as long as another has the slot, and what the other "+
 			"confirms never comes to it",
-		fmt.Sprintf("SELECT pg_terminate_backend(%d); -- once that process is stopped, or it comes "+
-			"back; or give the relay a slot of its own (slot.name)", c.held.PID)))
+		fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE "+
+			"slot_name = '%s' AND active_pid = %d; -- once that process is stopped, or it comes back; "+
+			"or give the relay a slot of its own (slot.name)", c.status.Name, c.held.PID)))
 	return nil
 }
 

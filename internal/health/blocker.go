@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 		if h.Application != "" {
 			c.name += " (" + slot.Printable(h.Application) + ")"
 		}
-		c.fix = fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID)
+		c.fix = endSession(h) + " -- or wait for its end"
 		switch {
 		case !h.Works():
 		case h.State == "":
@@ -74,7 +75,15 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 // atWork returns SQL that shows what a transaction does, for one that must not simply be ended.
 func atWork(h monitor.Blocker, columns, itIs string) string {
 	return fmt.Sprintf("SELECT xact_start, %s FROM pg_stat_activity WHERE pid = %d; "+
-		"-- %s at work: pg_terminate_backend(%[2]d) undoes all of it", columns, h.PID, itIs)
+		"-- %s at work; this undoes all of it:\n-- %s", columns, h.PID, itIs, endSession(h))
+}
+
+// endSession returns SQL that ends this transaction, and none that its session begins after it.
+func endSession(h monitor.Blocker) string {
+	if h.XID == 0 {
+		return fmt.Sprintf("SELECT pg_terminate_backend(%d);", h.PID)
+	}
+	return slot.EndTransaction(h.PID, strconv.FormatUint(h.XID, 10))
 }
 
 // details returns the known attributes of a blocking transaction in parentheses.

@@ -129,7 +129,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"near loss because of a transaction",
 			[]func(*Input){held(transaction(20 * time.Minute)), inSlot(unreserved), retained(1<<20, 5<<30)},
 			SlotNearLoss, "transaction of pid 815 (psql)", transactionText,
-			"SELECT pg_terminate_backend(815); -- or wait for its end",
+			"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted; -- or wait for its end",
 			[]string{SlotNearLoss, HeldByTransaction},
 		},
 		{
@@ -137,7 +137,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			[]func(*Input){held(transaction(20 * time.Minute)), paused(time.Minute, ""), inSlot(unreserved),
 				retained(1<<30, 5<<30)},
 			SlotNearLoss, "transaction of pid 815 (psql)", transactionText +
-				", and the relay has been paused for 1m0s", "SELECT pg_terminate_backend(815); -- or wait " +
+				", and the relay has been paused for 1m0s", "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted; -- or wait " +
 				"for its end",
 			[]string{SlotNearLoss, Paused, HeldByTransaction},
 		},
@@ -147,7 +147,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 				inRelay(func(r *relay.State) { r.Phase = relay.Snapshotting }), inSlot(unreserved),
 				retained(1<<20, 5<<30)},
 			SlotNearLoss, "transaction of pid 815 (psql)", transactionText +
-				", and the relay is publishing rows", "SELECT pg_terminate_backend(815); -- or wait for its " +
+				", and the relay is publishing rows", "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted; -- or wait for its " +
 				"end",
 			[]string{SlotNearLoss, HeldByTransaction},
 		},
@@ -204,7 +204,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			[]func(*Input){diskFullIn(602), held(transaction(20 * time.Minute)), retained(1<<20, 50<<30),
 				other("crm", 50<<30+16<<20, read(1<<20))},
 			TimeToDiskFull, "transaction of pid 815 (psql)", transactionText,
-			"SELECT pg_terminate_backend(815); -- or wait for its end",
+			"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted; -- or wait for its end",
 			[]string{TimeToDiskFull, HeldByTransaction},
 		},
 		{

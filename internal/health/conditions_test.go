@@ -489,7 +489,7 @@ var conditions = []struct {
 		Reason: "the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has " +
 			"been open for 20m0s: restart_lsn cannot pass it",
 		WAL:  `4.2 KiB is kept for slot "postrider", more with every write, until it ends`,
-		Next: "SELECT pg_terminate_backend(815); -- or wait for its end",
+		Next: "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted; -- or wait for its end",
 	}},
 	{"a prepared transaction keeps much", []func(*Input){held(prepared(2 * time.Minute)),
 		retained(3<<20, 6<<30), grows}, Condition{
@@ -523,8 +523,8 @@ var conditions = []struct {
 			Reason: "the transaction of pid 815 (psql, user bob, database shop, active) has been open for " +
 				"20m0s: restart_lsn cannot pass it",
 			WAL: `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
-			Next: "SELECT xact_start, query FROM pg_stat_activity WHERE pid = 815; -- it is at work: " +
-				"pg_terminate_backend(815) undoes all of it",
+			Next: "SELECT xact_start, query FROM pg_stat_activity WHERE pid = 815; -- it is at work; this undoes all of it:\n" +
+				"-- SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted;",
 		}},
 	{"a transaction whose state the login may not see",
 		[]func(*Input){held(unseen(20 * time.Minute))}, Condition{
@@ -533,8 +533,8 @@ var conditions = []struct {
 			Reason: "the transaction of pid 815 (psql, user bob, database shop) has been open for 20m0s: " +
 				"restart_lsn cannot pass it",
 			WAL: `4.2 KiB is kept for slot "postrider", more with every write, until it ends`,
-			Next: "SELECT xact_start, query, state FROM pg_stat_activity WHERE pid = 815; -- it may be at work: " +
-				"pg_terminate_backend(815) undoes all of it",
+			Next: "SELECT xact_start, query, state FROM pg_stat_activity WHERE pid = 815; -- it may be at work; this undoes all of it:\n" +
+				"-- SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted;",
 		}},
 	{"a transaction of which only the number is known",
 		[]func(*Input){held(monitor.Blocker{
@@ -602,7 +602,7 @@ var conditions = []struct {
 		Reason: `slot "postrider" keeps catalog rows that are 300000000 transactions old: the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 1d2h`,
 		WAL: "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server " +
 			"accepts no writes; " + kib4,
-		Next: "SELECT pg_terminate_backend(815); -- or wait for its end",
+		Next: "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted; -- or wait for its end",
 	}},
 	{"a catalog_xmin that is too old",
 		[]func(*Input){xminAge(1_000_000_001),
@@ -642,7 +642,7 @@ var conditions = []struct {
 	}},
 	{"extended", []func(*Input){inSlot(extended), held(transaction(time.Minute))}, Condition{
 		Name: SlotExtended, Severity: Info, Cause: "transaction of pid 815 (psql)", WAL: kib4,
-		Next:   "SELECT pg_terminate_backend(815); -- or wait for its end",
+		Next:   "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = 815 AND transactionid = '770' AND granted; -- or wait for its end",
 		Reason: `more WAL than max_wal_size is kept for slot "postrider": the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 1m0s`,
 	}},
 	{"extended by a step", []func(*Input){inSlot(extended)}, Condition{

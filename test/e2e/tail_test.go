@@ -96,7 +96,7 @@ func TestTail_SaysForWhomItWaits(t *testing.T) {
 	waits := looker.AwaitLog(t, "temporary slot not created yet")
 	pid := writer.PgConn().PID()
 	require.Contains(t, waits["reason"], fmt.Sprintf("waits for open transactions: pid %d (user postgres", pid))
-	require.Contains(t, waits["next"], fmt.Sprintf("SELECT pg_terminate_backend(%d);", pid))
+	require.Contains(t, waits["next"], fmt.Sprintf("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %d AND ", pid))
 	s.do(t, fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid))
 	looker.AwaitLog(t, "streaming started")
 	looker.Stop(t)
