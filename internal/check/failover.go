@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // standby is a server that receives the WAL, as far as the primary sees it.
@@ -65,10 +67,9 @@ func (c *serverCheck) failover(ctx context.Context) error {
 // notFailover is for a slot that stays behind when a standby takes over.
 func (c *serverCheck) notFailover(standbys []standby) Finding {
 	name := c.status.Name
-	fix := fmt.Sprintf("turn it on while the relay is stopped, from 17 on:\npsql 'dbname=%s "+
-		"replication=database' -c 'ALTER_REPLICATION_SLOT %q ( FAILOVER true );'\nand set "+
-		"slot.failover = true; how to prepare the standbys: docs/SLOTS.md, \"Failover of the "+
-		"database\"", c.conn.Config().Database, name)
+	fix := fmt.Sprintf("turn it on while the relay is stopped, from 17 on:\npsql %s -c "+
+		"'ALTER_REPLICATION_SLOT %q ( FAILOVER true );'\nand set slot.failover = true; how to prepare "+
+		"the standbys: docs/SLOTS.md, \"Failover of the database\"", psqlWord(c.conn.Config()), name)
 	if postgres.Major(c.conn) < 17 {
 		fix = "before 17 the server's high-availability tool has to copy slots: Patroni's permanent " +
 			"slots, the extension pg_failover_slots"
@@ -85,6 +86,35 @@ func (c *serverCheck) notFailover(standbys []standby) Finding {
 		"standbys keep no copy of the slot: "+strings.Join(names, ", ")).info(
 		"a copy, if the database fails over to a standby: there the slot does not exist, and rows "+
 			"written until a new one is made are not sent", fix)
+}
+
+// psqlWord is the connection string that leads psql to a walsender of this server, as a word for a
+// shell. Another server on the same machine may have a slot of the same name.
+func psqlWord(cfg *pgx.ConnConfig) string {
+	hosts, ports := []string{cfg.Host}, []string{strconv.Itoa(int(cfg.Port))}
+	for _, other := range cfg.Fallbacks {
+		last, port := len(hosts)-1, strconv.Itoa(int(other.Port))
+		if other.Host != hosts[last] || port != ports[last] { // else the same with or without TLS
+			hosts, ports = append(hosts, other.Host), append(ports, port)
+		}
+	}
+	text := "host=" + infoValue(strings.Join(hosts, ",")) + " port=" + strings.Join(ports, ",") +
+		" user=" + infoValue(cfg.User) + " dbname=" + infoValue(cfg.Database)
+	if len(hosts) > 1 {
+		text += " target_session_attrs=read-write"
+	}
+	return "'" + strings.ReplaceAll(text+" replication=database", "'", `'\''`) + "'"
+}
+
+// infoValue is a value in a connection string of libpq; NAME if it cannot be shown as it is.
+func infoValue(value string) string {
+	switch {
+	case slot.Printable(value) != value:
+		return "NAME"
+	case value != "" && !strings.ContainsAny(value, ` '\`):
+		return value
+	}
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(value) + "'"
 }
 
 // copies reports what cannot be seen from here, and what a standby needs to keep a copy.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,6 +73,8 @@ func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
 		pre.Need.Slot.Failover = true
 		f = p.AwaitFinding(pre, "slot_failover", check.SeverityWarning)
 
+		own := p.Conn.Config()
+		require.Contains(t, f.Fix, fmt.Sprintf("\npsql 'host=%s port=%d user=%s dbname=%s replication=database' -c '", own.Host, own.Port, own.User, own.Database))
 		command := f.Fix[strings.Index(f.Fix, "ALTER_"):strings.Index(f.Fix, "'\nand")]
 		conn, err := postgres.ConnectReplication(t.Context(), p.Postgres)
 		require.NoError(t, err)
