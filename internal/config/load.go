@@ -109,8 +109,8 @@ func SalvageHTTP(src Source) httpserver.Config {
 	}
 	ix := newIndex(&l.Config)
 	fromEnv, _ := env.settings(ix)
-	l.apply(ix, env, fromEnv) // the problems are those of the other keys
-	l.apply(ix, env, flagSettings(src.Flags))
+	_ = l.apply(ix, env, fromEnv) // the problems are those of the other keys
+	_ = l.apply(ix, env, flagSettings(src.Flags))
 	return l.Config.HTTP
 }
 
