@@ -59,7 +59,7 @@ var waits = map[string]string{
 	"internal/writeback.Writer.batches":                 "no neighbour waits: ends with a batch that is not full",
 	"internal/prune.rows.delete":                        "a pause as long as the chunk took; after a failed one lock_timeout, doubled up to five seconds, ten times",
 	"internal/ratelimit.Limiter.Wait":                   "20 ms, or 1 s while the delay lasts (TestLimiter_WaitsAtLeastForABatch)",
-	"internal/registry.Client.checkFramed":              "100 ms, for 2 s, once for an id",
+	"internal/registry.Client.checkFramed":              "100 ms, for 2 s, once a minute if it is in vain",
 	"internal/registry.glueRegistry.available":          "200 ms, for registry.timeout",
 	"internal/ratelimit.Pacer.Publish":                  "one turn for each part of a list",
 	"internal/status.Pause":                             "a ticker of 100 ms or more",

@@ -57,7 +57,7 @@ $default$;
 -- Call it once a day, by pg_cron or a timer, as the owner of the table and with both arguments: a function of the same name that takes
 -- fewer would be called instead, whoever made it.  SELECT public.outbox_maintain(7, interval '7 days');
 CREATE OR REPLACE FUNCTION public.outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $maintain$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '5s' AS $maintain$
 DECLARE
     parent CONSTANT oid := 'public.outbox'::regclass::oid;
     today  CONSTANT date := (now() AT TIME ZONE 'UTC')::date;

@@ -50,6 +50,10 @@ func openAuditTables(ctx context.Context, o Options, plan Plan,
 		return nil, err
 	}
 	t := &auditTables{conn: conn, since: plan.Since}
+	if err := postgres.SetTimeout(ctx, conn, "lock_timeout", slot.LockTimeout); err != nil {
+		t.close()
+		return nil, err
+	}
 	for _, name := range cfg.Replication.Tables {
 		rel, err := slot.Relation(ctx, conn, name)
 		var table auditTable

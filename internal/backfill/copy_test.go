@@ -221,6 +221,29 @@ func TestCopy_RefusesToGoOnByOtherUniqueColumns(t *testing.T) {
 	}
 }
 
+// The unique columns of a table of which nothing was recorded yet may be others in the next attempt: its position is of those.
+func TestCopy_RecordsTheUniqueColumnsThatItReadsBy(t *testing.T) {
+	x := newSnapshotPlace(t)
+	x.exec(`ALTER TABLE outbox ADD place int NOT NULL DEFAULT 1`)
+	x.insert(1, 9)
+	for _, published := range []int{3, 9} {
+		x.store.save = func(*record) error {
+			if len(x.broker.Messages()) == published {
+				return errCut
+			}
+			return nil
+		}
+		require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
+		x.store.save = nil
+		if published == 3 {
+			x.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER TABLE outbox ADD PRIMARY KEY (id, place)`)
+		}
+	}
+	require.Equal(t, []string{"id", "place"}, x.store.record().Tables[0].Unique)
+	require.NoError(t, x.run(x.begun(), context.Background()))
+	require.Equal(t, numbers(1, 9), x.published())
+}
+
 // By commit time the rest of the rows is not what stands behind a position: all that was published since the beginning is looked for.
 func TestCopy_GoesOnInTheOrderOfCommitTimes(t *testing.T) {
 	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Params: map[string]string{"track_commit_timestamp": "on"}})

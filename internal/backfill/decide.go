@@ -248,10 +248,14 @@ func (s *Snapshot) resume(ctx context.Context, c *Copy, current slot.Slot) error
 				"order is %s now", t.Name, was, t.Order),
 				fmt.Sprintf("undo that until the snapshot is complete: snapshot.order_by = %q", was))
 		}
+		left := c.record.table(t)
 		if !c.byCommitTime() { // which reads from the beginning
-			if err := s.checkUnique(t, c.record.table(t)); err != nil {
+			if err := s.checkUnique(t, left); err != nil {
 				return err
 			}
+		}
+		if left.Last == nil { // the columns may be others than when the table was recorded
+			left.Unique = t.uniqueColumns()
 		}
 	}
 	c.resumed = true

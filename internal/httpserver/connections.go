@@ -18,8 +18,9 @@ const maxConnections = 256
 // without a request for longest is closed, so that a flood of them keeps no probe out. A request
 // that is being answered is never cut off: while all connections have one, new ones are closed.
 type connections struct {
-	limit int // maxConnections, but for tests
-	log   zerolog.Logger
+	limit   int // maxConnections, but for tests
+	log     zerolog.Logger
+	sampler zerolog.BurstSampler // beside that of log, which has the level
 
 	mu sync.Mutex // guards what follows
 	// open has nil for a connection whose request is being answered, else its place in waiting.
@@ -33,7 +34,7 @@ type connectionKey struct{}
 func limitConnections(s *http.Server, log zerolog.Logger) *connections {
 	c := &connections{
 		limit: maxConnections, open: map[net.Conn]*list.Element{},
-		log: log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute}),
+		log: log, sampler: zerolog.BurstSampler{Burst: 1, Period: time.Minute},
 	}
 	s.ConnState = c.changed
 	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -59,6 +60,8 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Unlock()
 	if surplus != nil {
 		_ = surplus.Close() // the server notices, and ends the goroutine of the connection
+	}
+	if surplus != nil && c.sampler.Sample(zerolog.WarnLevel) {
 		c.log.Warn().Int("limit", c.limit).Stringer("client", surplus.RemoteAddr()).
 			Msg("too many http connections; the one without a request for longest is closed")
 	}

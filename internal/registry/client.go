@@ -33,14 +33,8 @@ type Client struct {
 	versions map[version]sr.SubjectSchema
 	// subjects of ids that come with framed values, by id
 	subjects map[int]map[string]bool
-	// when a framed value first had an id that is not under its subject
-	unknown map[framed]time.Time
-}
-
-// framed is the id that a framed value has, and the subject that it has to be registered under.
-type framed struct {
-	id      int
-	subject string
+	// when a wait for the id of a framed value ended in vain; zero: none did
+	vain time.Time
 }
 
 // followerLag is for how long a server of the registry may be behind the one that has registered a
@@ -48,6 +42,9 @@ type framed struct {
 const (
 	followerLag   = 2 * time.Second
 	followerPause = 100 * time.Millisecond
+	// vainPause is how long no other id is waited for after one was in vain: a batch may have many
+	// rows whose ids are none.
+	vainPause = time.Minute
 )
 
 // identity is what has an id: a schema as it is registered under a subject.
@@ -90,8 +87,7 @@ type Usage struct {
 // New makes a client of a valid configuration, which connects when it is used.
 func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, ids: map[identity]int{}, newest: map[string]*latest{},
-		versions: map[version]sr.SubjectSchema{}, subjects: map[int]map[string]bool{},
-		unknown: map[framed]time.Time{}}
+		versions: map[version]sr.SubjectSchema{}, subjects: map[int]map[string]bool{}}
 	if cfg.OAuth.IsSet() {
 		c.tokens = credentials.NewSource(func(ctx context.Context) (credentials.Token, error) {
 			return cfg.OAuth.Fetch(ctx, section+".oauth")
@@ -365,7 +361,7 @@ func (c *Client) Belongs(id int, subject string) (bool, error) {
 	return of[subject] || subject == "" && len(of) > 0, nil
 }
 
-// checkFramed implements server. An id that is not known blocks it for followerLag, once: the
+// checkFramed implements server. An id that is not known blocks it for followerLag: the
 // application may have registered the schema just before, with another server of the registry.
 func (c *Client) checkFramed(b []byte, subject string) error {
 	id, found := readHeader(b, c.cfg.Framing)
@@ -375,26 +371,29 @@ func (c *Client) checkFramed(b []byte, subject string) error {
 	if !c.possible(id) {
 		return errOtherSubject(strconv.Itoa(id), subject)
 	}
-	for {
+	for began := time.Now(); ; time.Sleep(followerPause) {
 		ours, err := c.Belongs(id, subject)
 		switch {
 		case err != nil || ours:
 			return err
-		case c.unknownFor(framed{id, subject}) > followerLag:
+		case !c.waits(began):
 			return errOtherSubject(strconv.Itoa(id), subject)
 		}
-		time.Sleep(followerPause)
 	}
 }
 
-// unknownFor returns how long ago an id was first found to be unknown.
-func (c *Client) unknownFor(f framed) time.Duration {
+// waits reports whether an id is waited for that has not been known since a time.
+func (c *Client) waits(since time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.unknown[f]; !known {
-		keep(c.unknown, f, time.Now())
+	if !c.vain.IsZero() && time.Since(c.vain) < vainPause {
+		return false
 	}
-	return time.Since(c.unknown[f])
+	if time.Since(since) > followerLag {
+		c.vain = time.Now()
+		return false
+	}
+	return true
 }
 
 // ping implements server: it requests the registry's configuration.
