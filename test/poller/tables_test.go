@@ -53,7 +53,7 @@ last_error = "last_error"`,
 		insert: `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload, headers) VALUES ('invoice', $1, 'invoice.sent', $2, '{"tenant": "acme"}')`,
 		pending: `SELECT id::text, 'shop.' || aggregate_type || '.events', aggregate_id, payload::text,
 				ARRAY['event-id', id::text, 'event-type', event_type, 'tenant', headers->>'tenant']
-			FROM outbox WHERE published_at IS NULL ORDER BY id LIMIT 50 FOR UPDATE SKIP LOCKED`,
+			FROM outbox WHERE published_at IS NULL ORDER BY outbox.id LIMIT 50 FOR UPDATE SKIP LOCKED`,
 		mark:  `UPDATE outbox SET published_at = now(), attempts = attempts + 1 WHERE id = ANY($1::bigint[])`,
 		topic: "shop.invoice.events",
 		back:  `attempts = "attempts"`,
