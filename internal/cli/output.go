@@ -29,7 +29,7 @@ func (a *app) yesFlag(cmd *cobra.Command) {
 
 // printf writes a result for people, which cannot command their terminal.
 func (a *app) printf(format string, args ...any) error {
-	_, err := io.WriteString(a.Stdout, terminal.Lines(fmt.Sprintf(format, args...)))
+	_, err := fmt.Fprint(a.Stdout, terminal.Lines(fmt.Sprintf(format, args...)))
 	return err
 }
 
@@ -39,7 +39,7 @@ func (a *app) print(v any, text func(w io.Writer) error) error {
 	return a.printColoured(v, func(w io.Writer) error {
 		var b strings.Builder
 		err := text(&b)
-		_, writeErr := io.WriteString(w, terminal.Lines(b.String()))
+		_, writeErr := fmt.Fprint(w, terminal.Lines(b.String()))
 		return cmp.Or(err, writeErr)
 	})
 }

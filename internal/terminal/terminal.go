@@ -3,6 +3,7 @@
 package terminal
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -74,7 +75,7 @@ type escaping struct{ w io.Writer }
 
 // Write takes whole characters, as an encoder writes them.
 func (e escaping) Write(document []byte) (int, error) {
-	var b strings.Builder
+	var b bytes.Buffer
 	for _, r := range string(document) {
 		if r >= 0x7f && Printable(string(r)) == " " {
 			fmt.Fprintf(&b, `\u%04x`, r)
@@ -82,7 +83,7 @@ func (e escaping) Write(document []byte) (int, error) {
 		}
 		b.WriteRune(r)
 	}
-	if _, err := io.WriteString(e.w, b.String()); err != nil {
+	if _, err := e.w.Write(b.Bytes()); err != nil {
 		return 0, err
 	}
 	return len(document), nil
