@@ -91,7 +91,7 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 			return err
 		}
 		if err := slot.HoldTable(ctx, t.conn, table.from, rel.OID); err != nil {
-			return err
+			return exit.Unreadable(err, table.from, t.conn.Config().User)
 		}
 		t.tables = append(t.tables, table)
 		if len(o.Tables) > 0 { // one that is named may be an archive, or have had another name
