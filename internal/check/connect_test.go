@@ -193,7 +193,7 @@ func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
 	hanging, hang := context.WithCancel(context.Background())
 	answered := 0
 	pre := preflight(p)
-	pre.Postgres = testdb.ConfigOf(between{answer: func(m pgproto3.BackendMessage) {
+	pre.Postgres = testdb.ConfigOf(testdb.Between{Answer: func(m pgproto3.BackendMessage) {
 		if _, ok := m.(*pgproto3.ReadyForQuery); ok {
 			answered++
 		}
@@ -201,7 +201,7 @@ func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
 			hang()
 			<-t.Context().Done()
 		}
-	}}.start(t, p.DSN))
+	}}.Start(t, p.DSN))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() { // ends the check as its time limit would, once the server hangs
 		<-hanging.Done()

@@ -44,12 +44,12 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 
 	t.Run("that refuses replication", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = testdb.ConfigOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(testdb.Between{Answer: otherPID, Startup: func(params map[string]string) *pgproto3.ErrorResponse {
 			if params["replication"] == "" {
 				return nil
 			}
 			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: replication"}
-		}}.start(t, p.DSN))
+		}}.Start(t, p.DSN))
 		findings := check.Server(t.Context(), pre)
 		require.Equal(t, check.SeverityWarning, checktest.Finding(t, findings, "pooler").Severity)
 		f := checktest.Finding(t, findings, "replication_connection")
@@ -60,9 +60,9 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 	})
 	t.Run("that refuses every connection", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = testdb.ConfigOf(between{startup: func(map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(testdb.Between{Startup: func(map[string]string) *pgproto3.ErrorResponse {
 			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: options"}
-		}}.start(t, p.DSN))
+		}}.Start(t, p.DSN))
 		findings := check.Server(t.Context(), pre)
 		require.Len(t, findings, 1)
 		require.Equal(t, check.ClassConfiguration, findings[0].Class)
@@ -70,10 +70,10 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 	})
 	t.Run("that shares its processes", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = testdb.ConfigOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(testdb.Between{Answer: otherPID, Startup: func(params map[string]string) *pgproto3.ErrorResponse {
 			delete(params, "options")
 			return nil
-		}}.start(t, p.DSN))
+		}}.Start(t, p.DSN))
 		findings := check.Server(t.Context(), pre)
 		require.Len(t, findings, 1)
 		require.Equal(t, "pooler", findings[0].Code)
@@ -83,14 +83,14 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 	})
 	t.Run("of Amazon, which takes no options", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = testdb.ConfigOf(between{startup: func(map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(testdb.Between{Startup: func(map[string]string) *pgproto3.ErrorResponse {
 			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "0A000", Message: "Feature not supported: RDS Proxy currently doesn't support command-line options."}
-		}}.start(t, p.DSN))
+		}}.Start(t, p.DSN))
 		require.Equal(t, check.SeverityError, checktest.Finding(t, check.Server(t.Context(), pre), "pooler").Severity)
 	})
 	t.Run("that passes replication through", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = testdb.ConfigOf(between{answer: otherPID}.start(t, p.DSN))
+		pre.Postgres = testdb.ConfigOf(testdb.Between{Answer: otherPID}.Start(t, p.DSN))
 		findings := check.Server(t.Context(), pre)
 		require.Equal(t, check.SeverityWarning, checktest.Finding(t, findings, "pooler").Severity)
 		require.Equal(t, check.SeverityOK, checktest.Finding(t, findings, "replication_connection").Severity)
@@ -98,11 +98,11 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 	})
 	t.Run("that drops parameters", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = testdb.ConfigOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(testdb.Between{Answer: otherPID, Startup: func(params map[string]string) *pgproto3.ErrorResponse {
 			delete(params, "wal_sender_timeout")
 			params["options"] += " -c wal_sender_timeout=0"
 			return nil
-		}}.start(t, p.DSN))
+		}}.Start(t, p.DSN))
 		f := checktest.Finding(t, check.Server(t.Context(), pre), "wal_sender_timeout")
 		require.Equal(t, check.SeverityWarning, f.Severity)
 		require.Contains(t, f.Fix, "PgBouncer")
@@ -134,11 +134,11 @@ func TestCheck_KnowsVersionsThatHurt(t *testing.T) {
 	} {
 		t.Run(c.says, func(t *testing.T) {
 			pre := preflight(p)
-			pre.Postgres = testdb.ConfigOf(between{answer: func(m pgproto3.BackendMessage) {
+			pre.Postgres = testdb.ConfigOf(testdb.Between{Answer: func(m pgproto3.BackendMessage) {
 				if s, ok := m.(*pgproto3.ParameterStatus); ok && s.Name == "server_version" {
 					s.Value = c.says
 				}
-			}}.start(t, p.DSN))
+			}}.Start(t, p.DSN))
 			f := checktest.Finding(t, check.Server(t.Context(), pre), "server_version")
 			require.Equal(t, c.severity, f.Severity)
 			require.Contains(t, f.Required, c.required)
@@ -205,7 +205,7 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 		p.Outbox()
 		pair, err := tls.X509KeyPair(cert, key)
 		require.NoError(t, err)
-		proxied := between{tls: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}.start(t, p.DSN)
+		proxied := testdb.Between{TLS: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}.Start(t, p.DSN)
 		u, err := url.Parse(proxied)
 		require.NoError(t, err)
 		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {authority}}.Encode()

@@ -2,8 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -14,92 +12,40 @@ import (
 
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/test/parts"
+	"github.com/postrider/postrider/test/parts/testdb"
 )
 
-// proxy stands in front of a server. Like a pooler it gives clients numbers of its own.
-type proxy struct {
-	target  string
-	startup func(params map[string]string) // changes them
-
-	mu   sync.Mutex
-	sent []string // statements of all clients
+// pooler gives clients numbers of its own, and keeps what they send.
+type pooler struct {
+	mu   sync.Mutex // guards sent
+	sent []string
 }
 
-// start listens until the end of the test and returns the server's URL with the new address.
-func (p *proxy) start(t *testing.T, dsn string) string {
+// start listens until the end of the test and returns the server's URL with the new address. startup changes the parameters.
+func (p *pooler) start(t *testing.T, dsn string, startup func(params map[string]string)) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	p.target = u.Host
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var all sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); all.Wait() })
-	all.Go(func() { // ends when the listener is closed
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { p.serve(client) }) // ends with either side
-		}
-	})
-	u.Host = l.Addr().String()
-	return u.String()
-}
-
-func (p *proxy) serve(client net.Conn) {
-	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", p.target)
-	if err != nil {
-		return
-	}
-	toClient, toServer := pgproto3.NewBackend(client, client), pgproto3.NewFrontend(server, server)
-	first, err := toClient.ReceiveStartupMessage()
-	if err != nil {
-		_ = server.Close()
-		return
-	}
-	p.startup(first.(*pgproto3.StartupMessage).Parameters)
-	toServer.Send(first)
-	var reading sync.WaitGroup
-	defer reading.Wait()
-	defer func() { _ = server.Close() }()
-	reading.Go(func() { // ends with the server's side
-		defer func() { _ = client.Close() }()
-		for {
-			m, err := toServer.Receive()
-			if err != nil {
-				return
-			}
+	return testdb.Between{
+		Startup: func(params map[string]string) *pgproto3.ErrorResponse { startup(params); return nil },
+		Answer: func(m pgproto3.BackendMessage) {
 			if key, ok := m.(*pgproto3.BackendKeyData); ok {
 				key.ProcessID += 1_000_000
 			}
-			toClient.Send(m)
-			if toClient.Flush() != nil {
-				return
+		},
+		Said: func(m pgproto3.FrontendMessage) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			switch m := m.(type) {
+			case *pgproto3.Query:
+				p.sent = append(p.sent, m.String)
+			case *pgproto3.Parse:
+				p.sent = append(p.sent, m.Query)
 			}
-		}
-	})
-	for toServer.Flush() == nil {
-		m, err := toClient.Receive()
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		switch m := m.(type) {
-		case *pgproto3.Query:
-			p.sent = append(p.sent, m.String)
-		case *pgproto3.Parse:
-			p.sent = append(p.sent, m.Query)
-		}
-		p.mu.Unlock()
-		toServer.Send(m)
-	}
+		},
+	}.Start(t, dsn)
 }
 
 // statements are those that clients have sent.
-func (p *proxy) statements() []string {
+func (p *pooler) statements() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sent
@@ -112,8 +58,8 @@ func ignoresOptions(params map[string]string) { delete(params, "options") }
 func TestConnect_ChangesNothingBehindAPooler(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
-			p := &proxy{startup: ignoresOptions}
-			cfg := configOf(p.start(t, parts.Postgres(t, version).DSN()))
+			p := &pooler{}
+			cfg := configOf(p.start(t, parts.Postgres(t, version).DSN(), ignoresOptions))
 			refused := func(name string, conn interface{ Close(context.Context) error }, err error) {
 				if err == nil {
 					postgres.Close(conn)
@@ -145,7 +91,8 @@ func TestConnect_TakesAProxyWithNumbersOfItsOwn(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
 			// no parameters but these, as Neon's
-			p := &proxy{startup: func(params map[string]string) {
+			p := &pooler{}
+			cfg := configOf(p.start(t, parts.Postgres(t, version).DSN(), func(params map[string]string) {
 				for name := range params {
 					switch name {
 					case "user", "database", "replication", "application_name", "options":
@@ -153,8 +100,7 @@ func TestConnect_TakesAProxyWithNumbersOfItsOwn(t *testing.T) {
 						delete(params, name)
 					}
 				}
-			}}
-			cfg := configOf(p.start(t, parts.Postgres(t, version).DSN()) + "&search_path=public&options=-c%20search_path%3Dpublic")
+			}) + "&search_path=public&options=-c%20search_path%3Dpublic")
 			conn, err := postgres.Connect(t.Context(), cfg)
 			require.NoError(t, err)
 			defer func() { _ = conn.Close(context.Background()) }()

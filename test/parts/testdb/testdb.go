@@ -1,4 +1,5 @@
-// Package testdb gives a test a database of its own with an outbox.
+// Package testdb gives a test a database of its own with an outbox, and between.go what stands
+// between a client and its server.
 package testdb
 
 import (
