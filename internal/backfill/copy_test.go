@@ -139,14 +139,7 @@ func TestCopy_GoesOnWhereverItWasCutOff(t *testing.T) {
 func TestCopy_ReadsBackWhatItsLastChunkHasPublished(t *testing.T) {
 	x := newSnapshotPlace(t)
 	x.insert(1, 9)
-	x.store.save = func(r *record) error {
-		if len(x.broker.Messages()) == 9 {
-			return errCut
-		}
-		return nil
-	}
-	require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
-	x.store.save = nil
+	x.cutAt(9)
 	require.NoError(t, x.run(x.begun(), context.Background()))
 	require.Equal(t, numbers(1, 9), x.published())
 	require.Equal(t, 3, x.store.read)
@@ -160,14 +153,7 @@ func TestCopy_FindsWhatItPublishedWithTracingHeaders(t *testing.T) {
 	x.insert(1, 9)
 	x.exec(`UPDATE outbox SET tracingspancontext = $1 WHERE id % 2 = 0`,
 		"traceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\ntracestate=a=b")
-	x.store.save = func(r *record) error {
-		if len(x.broker.Messages()) == 9 {
-			return errCut
-		}
-		return nil
-	}
-	require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
-	x.store.save = nil
+	x.cutAt(9)
 	require.NoError(t, x.run(x.begun(), context.Background()))
 	require.Equal(t, numbers(1, 9), x.published())
 	require.Contains(t, fmt.Sprint(x.broker.Messages()[1].Headers), "traceparent")
@@ -192,14 +178,7 @@ func TestCopy_RefusesToGoOnByOtherUniqueColumns(t *testing.T) {
 			x.exec(`ALTER TABLE outbox ADD place int NOT NULL DEFAULT 1, ADD day int NOT NULL DEFAULT 1`)
 			key(c.first)
 			x.insert(1, 9)
-			x.store.save = func(*record) error {
-				if len(x.broker.Messages()) == 6 {
-					return errCut
-				}
-				return nil
-			}
-			require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
-			x.store.save = nil
+			x.cutAt(6)
 			if c.older {
 				r := x.store.record()
 				r.Tables[0].Unique = nil
@@ -227,14 +206,7 @@ func TestCopy_RecordsTheUniqueColumnsThatItReadsBy(t *testing.T) {
 	x.exec(`ALTER TABLE outbox ADD place int NOT NULL DEFAULT 1`)
 	x.insert(1, 9)
 	for _, published := range []int{3, 9} {
-		x.store.save = func(*record) error {
-			if len(x.broker.Messages()) == published {
-				return errCut
-			}
-			return nil
-		}
-		require.ErrorIs(t, x.run(x.begun(), context.Background()), errCut)
-		x.store.save = nil
+		x.cutAt(published)
 		if published == 3 {
 			x.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER TABLE outbox ADD PRIMARY KEY (id, place)`)
 		}

@@ -167,6 +167,19 @@ func (x *snapshotPlace) begun() *Copy {
 	return c
 }
 
+// cutAt runs an attempt that ends without the save that follows so many published messages.
+func (x *snapshotPlace) cutAt(published int) {
+	x.t.Helper()
+	x.store.save = func(*record) error {
+		if len(x.broker.Messages()) == published {
+			return errCut
+		}
+		return nil
+	}
+	require.ErrorIs(x.t, x.run(x.begun(), context.Background()), errCut)
+	x.store.save = nil
+}
+
 // run runs a Copy, and closes it.
 func (x *snapshotPlace) run(c *Copy, stop context.Context) error {
 	defer c.Close()
