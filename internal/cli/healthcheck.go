@@ -32,7 +32,7 @@ read, else the default.`,
 			if err != nil {
 				return &exit.Error{Code: exit.Runtime, Err: err} // a probe has two results
 			}
-			http := config.SalvageHTTP(src)
+			http := config.ReadHTTP(src)
 			if _, err := config.LoadValid(src, "http"); err != nil {
 				// The relay that runs has read the file before it was changed, and one that is started in
 				// its place would end.

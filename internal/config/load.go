@@ -94,9 +94,9 @@ func (l *Loaded) Again() (*Loaded, error) {
 var listenLine = regexp.MustCompile(
 	`(?m)^[ \t]*(?:\[http\][^\[]*?\n[ \t]*|http\.)listen[ \t]*=[ \t]*["']([^"'\n]*)["']`)
 
-// SalvageHTTP is the section [http] of a configuration that Load may refuse, as far as it is read.
-// What no source gives, or cannot be read, has its default.
-func SalvageHTTP(src Source) httpserver.Config {
+// ReadHTTP returns the section [http] of a configuration that Load may refuse, as far as it can be
+// read. What no source gives has its default.
+func ReadHTTP(src Source) httpserver.Config {
 	if l, _ := read(src); l != nil {
 		return l.Config.HTTP
 	}

@@ -39,7 +39,7 @@ const (
 	// this.
 	probeTimeout = 2 * time.Second
 	// How many check intervals without a first look are worth a line in the log.
-	blindIntervals = 3
+	unobservedIntervals = 3
 )
 
 // Monitor watches slot, publication and server over one connection. A process has one Monitor, and
@@ -70,7 +70,7 @@ type Monitor struct {
 	unreachable               bool      // no answer since the last Status
 	idleSince                 time.Time // begin of the last look, if it found no stream; else zero
 	answers                   bool      // a look has had an answer
-	blind                     bool      // the log has that none had one
+	unobserved                bool      // the log has that none had one
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
@@ -150,7 +150,7 @@ func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Ti
 			problem(&stoppingError{err}, time.Now())
 		}
 		m.noteFailure(err)
-		m.noteBlind(err, time.Since(started))
+		m.noteUnobserved(err, time.Since(started))
 		pause := min(max(time.Since(lastAnswer)/10, probeMin), probeMax)
 		if !serverAway(err) {
 			pause = min(reconnectMin<<min(refusals, 10), reconnectMax)
@@ -184,7 +184,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
 		found, err := m.look(ctx, conn)
 		if err == nil {
 			m.noteAnswer(conn)
-			m.noteSight()
+			m.noteObserved()
 		}
 		if found == nil && err == nil {
 			began, found = m.stale(began)
@@ -310,24 +310,24 @@ func (m *Monitor) noteAnswer(conn *pgx.Conn) {
 	}
 }
 
-// noteBlind logs once that no look has had an answer since Run began, some time ago. Of a later
-// failure recorded events tell.
-func (m *Monitor) noteBlind(err error, since time.Duration) {
-	if m.answers || m.blind || since < blindIntervals*m.need.Slot.CheckInterval {
+// noteUnobserved logs once that no look has had an answer since Run began, some time ago. Of a
+// later failure recorded events tell.
+func (m *Monitor) noteUnobserved(err error, since time.Duration) {
+	if m.answers || m.unobserved || since < unobservedIntervals*m.need.Slot.CheckInterval {
 		return
 	}
-	m.blind = true
+	m.unobserved = true
 	m.log.Warn().Err(err).Str("slot", m.need.Slot.Name).Dur("duration", since).
 		Str("next", "postrider check").
 		Msg("slot and publication not observed since the start: a change of the publication or of " +
 			"its tables is not noticed")
 }
 
-// noteSight records that a look has had an answer.
-func (m *Monitor) noteSight() {
+// noteObserved records that a look has had an answer.
+func (m *Monitor) noteObserved() {
 	m.answers = true
-	if m.blind {
-		m.blind = false
+	if m.unobserved {
+		m.unobserved = false
 		m.log.Info().Str("slot", m.need.Slot.Name).Msg("slot and publication are observed now")
 	}
 }
