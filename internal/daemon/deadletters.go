@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
@@ -29,6 +30,10 @@ func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 	begin pglogrepl.LSN) (deadletter.Handler, error) {
 	on := p.Config.DeadLetter.On()
 	if !on && (p.letterless || p.Config.Sink.Kind != config.SinkKafka) {
+		return nil, nil
+	}
+	if !on && p.lacksLetters(ctx) {
+		p.letterless = true
 		return nil, nil
 	}
 	tracker, err := p.openTracker(ctx, source, begin, on)
@@ -43,6 +48,17 @@ func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 		return nil, configError(err)
 	}
 	return nil, err
+}
+
+// lacksLetters reports whether the dead-letter topic surely does not exist. Opening it would wait
+// for one that is being created, at each start of a relay that never had dead letters.
+func (p *Pipeline) lacksLetters(ctx context.Context) bool {
+	client, err := kafka.Connect(ctx, p.Config.Sink.Kafka, p.Component("deadletter"))
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	return client.Lacks(ctx, p.Config.DeadLetter.Topic)
 }
 
 // noLetters reports whether an error of the dead-letter topic means that there are no dead

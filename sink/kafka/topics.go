@@ -155,6 +155,17 @@ func (c *Client) Confirm(ctx context.Context, topic string, missing error) error
 	return missing
 }
 
+// Lacks reports whether no broker has a topic. It does not wait for a topic that another client
+// creates meanwhile, as Partitions does, and is false when not every broker answers.
+func (c *Client) Lacks(ctx context.Context, topic string) bool {
+	answer, err := c.Metadata(ctx, topic)
+	if err != nil {
+		return false
+	}
+	_, err = partitionsOf(answer, topic)
+	return errors.Is(err, kerr.UnknownTopicOrPartition) && c.Confirm(ctx, topic, nil) == nil
+}
+
 // Ensure returns the partitions of a topic, which it creates if that is configured.
 func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 	n, err := c.Partitions(ctx, topic)

@@ -287,3 +287,26 @@ func TestTopic_IsMissingOnlyIfAllBrokersSaySo(t *testing.T) {
 			having, err)
 	}
 }
+
+// The relay asks so at its start whether there are dead letters: what is not sure is asked again
+// with patience.
+func TestLacks_OnlyIfAllBrokersSaySo(t *testing.T) {
+	c := parts.Cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "orders"))
+	client, err := kafka.Connect(parts.Within(t, patience), quick(c.ListenAddrs()...), zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	require.True(t, client.Lacks(t.Context(), "invoices"))
+	require.False(t, client.Lacks(t.Context(), "orders"))
+	for node := range int32(3) {
+		stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders",
+			Nodes: slices.DeleteFunc([]int32{0, 1, 2}, func(n int32) bool { return n == node }),
+			Err:   kerr.UnknownTopicOrPartition, Count: -1})
+		require.False(t, client.Lacks(t.Context(), "orders"), "broker %d has it", node)
+		stale.Remove()
+	}
+	c.ControlKey(kmsg.Metadata.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, errors.New("away"), c.CurrentNode() == 2
+	})
+	require.False(t, client.Lacks(t.Context(), "invoices"), "broker 2 is away")
+}
