@@ -17,7 +17,8 @@ import (
 const (
 	// Sizes in bytes that a socket requests; the kernel doubles them. While a backlog is read the
 	// walsender finds its socket full, and what it sends leaves in large packets
-	// (docs/decisions/0002).
+	// (docs/decisions/0002). The window must not be smaller than a packet of the loopback: the
+	// server would send only five times a second.
 	localBuffer = 64 << 10
 	nearBuffer  = 96 << 10
 	// lockedBuffer follows a small one where the kernel cannot decide about the size again: as much

@@ -23,6 +23,9 @@ const (
 	// its socket, and leave it in large packets; as packets of their own they cost both sides twice
 	// as much (docs/decisions/0002).
 	worthReading = 256 << 10
+	// longestNap bounds that. On a slow machine less than the receive buffer holds would come in a
+	// shorter one: nothing would wait in the server's socket, and a slow backlog would stay slow.
+	longestNap = 8 * time.Millisecond
 	// worthReadingOn: a read of a backlog that brings less has emptied the server's socket too.
 	worthReadingOn = 16 << 10
 
@@ -56,9 +59,9 @@ type nap struct {
 }
 
 // next returns how long to sleep from now on, for worthReading bytes at the rate since the last
-// nap.
+// nap, at most longestNap.
 func (n *nap) next(now time.Time) time.Duration {
-	d := longestPause
+	d := longestNap
 	if n.bytes > 0 && !n.began.IsZero() {
 		share := worthReading / float64(n.bytes)
 		d = min(d, time.Duration(share*float64(now.Sub(n.began))))

@@ -33,7 +33,7 @@ func TestPace_UnderLoadThereIsOneReadPerInterval(t *testing.T) {
 func TestNap_BringsWhatIsWorthReading(t *testing.T) {
 	var n nap
 	now := time.Unix(1000, 0)
-	require.Equal(t, longestPause, n.next(now), "the rate is not known")
+	require.Equal(t, longestNap, n.next(now), "the rate is not known")
 	for _, perSecond := range []int{10 << 20, 100 << 20, 200 << 20} {
 		var slept time.Duration
 		for range 10 {
@@ -43,7 +43,7 @@ func TestNap_BringsWhatIsWorthReading(t *testing.T) {
 			slept = n.next(now)
 		}
 		wanted := time.Duration(float64(worthReading) / float64(perSecond) * float64(time.Second))
-		require.InDelta(t, min(wanted, longestPause), slept, float64(10*time.Microsecond))
+		require.InDelta(t, min(wanted, longestNap), slept, float64(10*time.Microsecond))
 	}
-	require.Equal(t, longestPause, n.next(now.Add(time.Second)), "nothing has come")
+	require.Equal(t, longestNap, n.next(now.Add(time.Second)), "nothing has come")
 }
