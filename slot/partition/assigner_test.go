@@ -145,6 +145,38 @@ func TestAssigner_KnowsWhatIsNoPartition(t *testing.T) {
 	}
 }
 
+// GRANT writes the row of a schema as a rename does: a table that was seen before it has kept its name.
+func TestAssigner_KnowsWhatIsNoPartitionBehindAGrantOnTheSchema(t *testing.T) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.Exec("CREATE TABLE outbox (id int, payload text); CREATE PUBLICATION postrider FOR ALL TABLES")
+		p.Exec("SELECT pg_create_logical_replication_slot('" + p.Name + "', 'pgoutput')")
+		gone := func() partition.FirstRow {
+			p.Exec("CREATE TABLE scratch (id int, payload text); INSERT INTO scratch VALUES (1)")
+			rel, err := slot.Relation(t.Context(), p.Conn, "public.scratch")
+			require.NoError(t, err)
+			row := p.now(rel)
+			p.Exec("DROP TABLE scratch")
+			return row
+		}
+		earlier := gone()
+		a := p.assigner("public.outbox")
+		require.NoError(t, a.Look(t.Context(), p.Conn))
+		p.Exec("GRANT USAGE ON SCHEMA public TO pg_monitor")
+		later := gone()
+		table, _, err := a.Assign(t.Context(), p.Conn, later)
+		require.NoError(t, err)
+		require.Empty(t, table)
+		restarted := p.assigner("public.outbox")
+		require.NoError(t, restarted.Look(t.Context(), p.Conn))
+		_, _, err = restarted.Assign(t.Context(), p.Conn, earlier)
+		require.ErrorIs(t, err, replication.ErrUnassigned, "the table was not seen before the row")
+		p.Exec("ALTER TABLE outbox RENAME TO other_name; ALTER TABLE other_name RENAME TO outbox")
+		_, _, err = a.Assign(t.Context(), p.Conn, gone())
+		require.ErrorIs(t, err, replication.ErrUnassigned, "another table may have had the name")
+	})
+}
+
 // PostgreSQL stores the confirmed position of a slot now and then. When it has crashed, the slot sends again what lies behind the stored one, and the
 // partition may be gone.
 func TestAssigner_RemembersWhatASlotSendsAgainWhenItRewinds(t *testing.T) {

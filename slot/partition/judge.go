@@ -126,7 +126,7 @@ func (a *Assigner) belongs(e *proof, row FirstRow, i int) (belonging, string) {
 		return a.descends(e, row, t, i)
 	case e.rooted():
 		return a.otherTree(e, t, i)
-	case !e.namedBefore(t.nameProof):
+	case !e.namedBefore(t.nameProof) && !a.keptName(e, row, t, i):
 		return unknown, fmt.Sprintf("%s was created, renamed or given to another owner, or its "+
 			"schema was changed, since the slot's catalog_xmin", a.tables[i])
 	case t.Kind != "p":
@@ -135,6 +135,13 @@ func (a *Assigner) belongs(e *proof, row FirstRow, i int) (belonging, string) {
 		return no, ""
 	}
 	return unknown, e.since()
+}
+
+// keptName reports whether a table was seen under its name before the row, and only its schema was
+// changed since the slot's catalog_xmin, as by GRANT.
+func (a *Assigner) keptName(e *proof, row FirstRow, t tableProof, i int) bool {
+	seen := a.oids[a.tables[i]]
+	return seen.oid == t.OID && seen.from <= row.LSN && (e.old(t.Class.Age) || e.old(t.Type.Age))
 }
 
 // renamed is for the table itself under another name. A publication that names it is of that
