@@ -136,3 +136,49 @@ func TestInbox_IsNotMixedWithWhatBelongsToAnotherRole(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// A script waits for a transaction that makes a table of a name that it makes too. Functions that come meanwhile are replaced, and keep their owner.
+func TestScripts_RefuseFunctionsThatAnotherRoleMakesMeanwhile(t *testing.T) {
+	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "14"})
+	connect := func(role string) *pgx.Conn {
+		return parts.Connect(t, fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable", role, pg.Port()))
+	}
+	super := connect("postgres")
+	_, err := super.Exec(t.Context(), "CREATE ROLE mallory LOGIN")
+	require.NoError(t, err)
+	watcher, blocker, mallory := connect("postgres"), connect("mallory"), connect("mallory")
+	inbox, err := sql.Inbox("public", "inbox", 7)
+	require.NoError(t, err)
+	outbox, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+	require.NoError(t, err)
+	for function, script := range map[string]string{
+		"public.inbox_window() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 7'":                                                   inbox,
+		"public.inbox_maintain() RETURNS void LANGUAGE sql AS 'SELECT'":                                                                inbox,
+		"public.inbox_mark(consumer text, event_id text, event_time timestamptz) RETURNS boolean LANGUAGE sql AS 'SELECT true'":        inbox,
+		"public.outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void LANGUAGE sql AS 'SELECT NULL::text'": outbox,
+	} {
+		table := "public.inbox_default"
+		if script == outbox {
+			table = "public.outbox_default"
+		}
+		_, err = blocker.Exec(t.Context(), "BEGIN; CREATE TABLE "+table+" ()")
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := super.Exec(t.Context(), script)
+			ended <- err
+		}()
+		parts.Await(t, "the script waits", func() (waits bool, err error) {
+			err = watcher.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock')",
+				super.PgConn().PID()).Scan(&waits)
+			return waits, err
+		})
+		_, err = mallory.Exec(t.Context(), "CREATE FUNCTION "+function)
+		require.NoError(t, err)
+		_, err = blocker.Exec(t.Context(), "ROLLBACK")
+		require.NoError(t, err)
+		require.ErrorContains(t, <-ended, "belongs to another role", function)
+		_, err = super.Exec(t.Context(), "ROLLBACK; DROP OWNED BY mallory")
+		require.NoError(t, err)
+	}
+}

@@ -119,6 +119,11 @@ DECLARE
     day    date;
 BEGIN
     SELECT n.nspname, c.relname INTO nsp, rel FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
+    -- First, as what follows locks the table until the end of the transaction.
+    SELECT p.partdefid::regclass::text INTO bound FROM pg_partitioned_table p WHERE p.partrelid = parent AND p.partdefid <> 0::oid;
+    IF FOUND THEN
+        EXECUTE format('DELETE FROM %s WHERE period < %L', bound, today - days);
+    END IF;
     FOR i IN 0..3 LOOP
         day := first + i * days;
         part := format('%s%s', rel, to_char(day::timestamp, '_YYYYMMDD'));
@@ -145,10 +150,6 @@ BEGIN
             EXECUTE format('DROP TABLE %I.%I', nsp, part);
         END IF;
     END LOOP;
-    SELECT p.partdefid::regclass::text INTO bound FROM pg_partitioned_table p WHERE p.partrelid = parent AND p.partdefid <> 0::oid;
-    IF FOUND THEN
-        EXECUTE format('DELETE FROM %s WHERE period < %L', bound, today - days);
-    END IF;
     -- A crash of the server empties an unlogged table, and the events of its marks would be processed again.
     SELECT c.oid::regclass::text INTO bound FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
         WHERE (c.oid = parent OR i.inhparent = parent) AND c.relpersistence <> 'p' LIMIT 1;
@@ -157,6 +158,17 @@ BEGIN
     END IF;
 END
 $maintain$;
+
+-- Functions that another role has made since the first look, while this script waited, are still its own.
+DO $functions$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid IN (to_regprocedure('public.inbox_window()')::oid, to_regprocedure('public.inbox_maintain()')::oid,
+            to_regprocedure('public.inbox_mark(text, text, timestamptz)')::oid)
+            AND proowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)) THEN
+        RAISE EXCEPTION 'function of this name exists and belongs to another role: run the script as that role';
+    END IF;
+END
+$functions$;
 
 -- With another window periods begin on other days: what the old ones recognise now, the new ones recognise from now on. The marks lie in
 -- the default partition until the maintenance removes them.

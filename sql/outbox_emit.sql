@@ -72,4 +72,15 @@ $emit$;
 
 COMMENT ON FUNCTION public.outbox_emit(text, text, text, jsonb, jsonb, uuid, timestamptz)
     IS 'Writes an event to public.outbox in the transaction of the caller, and returns its id.';
+
+-- A function that another role has made since the first look is still its own.
+DO $function$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc
+            WHERE oid = 'public.outbox_emit(text, text, text, jsonb, jsonb, uuid, timestamptz)'::regprocedure::oid
+            AND proowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)) THEN
+        RAISE EXCEPTION 'function of this name exists and belongs to another role: run the script as that role';
+    END IF;
+END
+$function$;
 COMMIT;

@@ -102,6 +102,16 @@ BEGIN
 END
 $maintain$;
 
+-- A function that another role has made since the first look, while this script waited, is still its own.
+DO $function$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid = to_regprocedure('public.outbox_maintain(integer, interval)')::oid
+            AND proowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)) THEN
+        RAISE EXCEPTION 'function of this name exists and belongs to another role: run the script as that role';
+    END IF;
+END
+$function$;
+
 SELECT public.outbox_maintain(7, NULL::interval);
 
 COMMIT;

@@ -64,7 +64,8 @@ func verifyStateTable(ctx context.Context, conn *pgx.Conn) error {
 	case !found[0].Trusted:
 		problem = "belongs to role " + found[0].Owner + ", which is neither a superuser nor the owner " +
 			"of the database nor the role of this connection: it could have any row removed"
-		fix = "ALTER TABLE " + stateTable + " OWNER TO CURRENT_USER;   # as a superuser"
+		// another owner alone would leave what that role has put into it
+		fix = "DROP TABLE " + stateTable + ";\n" + install
 	case !found[0].Granted:
 		problem = "may not be read and written by this role"
 		fix = "GRANT SELECT, INSERT, UPDATE, DELETE ON " + stateTable + " TO " +
