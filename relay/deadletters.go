@@ -175,7 +175,9 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 			return m, nil
 		}
 		if err = s.settle(ctx); err == nil {
+			s.inSink.Store(true)
 			err = s.deadLetters.Wait(ctx, m)
+			s.sinkReturned()
 		}
 		if err != nil {
 			return nil, err

@@ -245,12 +245,13 @@ func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Dura
 }
 
 // problem ends the session with err, if the look of Watch that found it began after Prepare; for
-// ErrStaleConnection, after the stream was opened.
+// ErrStaleConnection, after the stream was opened, and before it has ended by itself.
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stale := errors.Is(err, postgres.ErrStaleConnection)
-	if stale && (r.openFrom.IsZero() || began.Before(r.openFrom)) {
+	if stale && (r.openFrom.IsZero() || began.Before(r.openFrom) ||
+		r.session != nil && r.session.streamEnded.Load()) {
 		return
 	}
 	if r.fail != nil && !began.Before(r.failFrom) {

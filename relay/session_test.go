@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -223,4 +225,22 @@ func TestSession_HaltsWhenWhatIsBeforeIsCommitted(t *testing.T) {
 		_, err := halting(t, sink.ErrUnreachable)
 		require.ErrorIs(t, err, sink.ErrUnreachable, "it is retried")
 	})
+}
+
+// A server that has ended the stream with an error does not know the connection any more. That does not end the session while it publishes what came before.
+func TestRelay_PublishesWhatIsBeforeTheEndOfAStreamThatTheServerHasForgotten(t *testing.T) {
+	var failed []error
+	s, began := &session{}, time.Now()
+	r := &Relay{session: s, fail: func(err error) { failed = append(failed, err) }, failFrom: began, openFrom: began}
+	stale := fmt.Errorf("no walsender: %w", postgres.ErrStaleConnection)
+	r.problem(stale, began.Add(-time.Second))
+	require.Empty(t, failed, "seen before there was a stream")
+	s.streamEnded.Store(true)
+	r.problem(stale, began.Add(time.Second))
+	require.Empty(t, failed)
+	r.problem(replication.ErrPublicationMissing, began.Add(time.Second))
+	require.Equal(t, []error{replication.ErrPublicationMissing}, failed, "whatever else ends it")
+	s.streamEnded.Store(false)
+	r.problem(stale, began.Add(time.Second))
+	require.Len(t, failed, 2)
 }
