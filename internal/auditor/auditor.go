@@ -117,6 +117,9 @@ func Run(ctx context.Context, o Options, plan Plan, cfg config.Config,
 	}
 	judge.Ordered = written.Order() != ""
 	report, err := audit.Judge(ctx, judge, written, topics)
+	if err == nil && report.Lost > 0 {
+		err = topics.noteRemoved(ctx)
+	}
 	if err != nil {
 		return nil, auditFailure(err)
 	}

@@ -105,6 +105,31 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 	return err
 }
 
+// noteRemoved adds the topics of which records were removed since their spans were noted: what
+// was not found there may have been read too late.
+func (t *auditTopics) noteRemoved(ctx context.Context) error {
+	first := map[string]map[int32]int64{} // offsets that are left, by topic and partition
+	for _, s := range t.spans {
+		if s.From == s.End || slices.Contains(t.removed, s.Topic) {
+			continue
+		}
+		if first[s.Topic] == nil {
+			left, err := t.Spans(ctx, s.Topic, time.Time{})
+			if err != nil {
+				return err
+			}
+			first[s.Topic] = map[int32]int64{}
+			for _, l := range left {
+				first[s.Topic][l.Partition] = l.From
+			}
+		}
+		if first[s.Topic][s.Partition] > s.From {
+			t.removed = append(t.removed, s.Topic)
+		}
+	}
+	return nil
+}
+
 // clockMargin is how much earlier than its row a record may be, by the clocks of brokers and
 // writers.
 const clockMargin = time.Minute
