@@ -13,6 +13,7 @@
 -- Names without a schema mean those of PostgreSQL itself, whatever somebody has made in public.
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL datestyle = 'ISO, YMD'; -- of the date that inbox_since keeps
 
 -- An event is marked in the period in which it is processed and in the next one. A duplicate that comes in the same period or in the
 -- next one meets a mark of its own period, so that the primary key alone decides, at any isolation level.
@@ -30,7 +31,8 @@ CREATE TABLE IF NOT EXISTS public.inbox (
 DO $owner$
 BEGIN
     IF EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = 'public.inbox'::regclass::oid AND relowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user))
-        OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid IN (to_regprocedure('public.inbox_window()')::oid, to_regprocedure('public.inbox_maintain()')::oid,
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid IN (to_regprocedure('public.inbox_window()')::oid, to_regprocedure('public.inbox_since()')::oid,
+            to_regprocedure('public.inbox_maintain()')::oid,
             to_regprocedure('public.inbox_mark(text, text, timestamptz)')::oid)
             AND proowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)) THEN
         RAISE EXCEPTION 'table or function of this name exists and belongs to another role: run the script as that role';
@@ -45,7 +47,10 @@ BEGIN
             HINT = 'Nothing was changed. Rename that table, or replace public.inbox in the script by another name. Then run the script again.';
     END IF;
     -- What the window has been so far; empty: this is the first run.
-    PERFORM set_config('postrider.window', '', true);
+    PERFORM set_config('postrider.window', '', true), set_config('postrider.since', '-infinity', true);
+    IF to_regprocedure('public.inbox_since()') IS NOT NULL THEN
+        PERFORM set_config('postrider.since', public.inbox_since()::text, true);
+    END IF;
     IF to_regprocedure('public.inbox_window()') IS NOT NULL THEN
         LOCK TABLE public.inbox IN ACCESS EXCLUSIVE MODE;
         PERFORM set_config('postrider.window', public.inbox_window()::text, true);
@@ -72,6 +77,21 @@ $default$;
 -- keep their records. To change it, change the number and run the script again: marks are carried over.
 CREATE OR REPLACE FUNCTION public.inbox_window() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 8';
 
+-- The day since which the inbox has all marks, whatever the window is now: another window brings no removed mark back.
+DO $since$
+DECLARE
+    since  date := current_setting('postrider.since');
+    before CONSTANT text := current_setting('postrider.window');
+    today  CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
+BEGIN
+    IF before <> '' THEN
+        since := greatest(since, today - (today - date '2000-01-01') % before::integer - before::integer);
+    END IF;
+    EXECUTE 'CREATE OR REPLACE FUNCTION public.inbox_since() RETURNS date LANGUAGE sql IMMUTABLE AS '
+        || quote_literal('SELECT ' || quote_literal(since::text) || '::pg_catalog.date');
+END
+$since$;
+
 -- Marks an event and returns true, or returns false for a duplicate. Where another transaction has marked it and is still open, it waits
 -- for its end. The transaction that calls it contains whatever processing the event writes. event_time is when the event came into
 -- being, as the record says, or NULL for an event of any age: an event without a mark whose mark may have been removed already is refused.
@@ -82,6 +102,7 @@ DECLARE
     days   CONSTANT integer := public.inbox_window();
     today  CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
     first  CONSTANT date := today - (today - date '2000-01-01') % days;
+    since  CONSTANT date := greatest(first - days, public.inbox_since());
     marked integer;
 BEGIN
     INSERT INTO public.inbox (consumer, event_id, period) VALUES ($1, $2, first), ($1, $2, first + days)
@@ -93,9 +114,9 @@ BEGIN
     IF marked < 2 THEN
         RETURN false;
     END IF;
-    IF $3 < (first - days)::timestamp AT TIME ZONE 'UTC' THEN
+    IF $3 < since::timestamp AT TIME ZONE 'UTC' THEN
         RAISE EXCEPTION USING ERRCODE = 'PRIOW', MESSAGE = format('event %s of %s is older than what the inbox has marks of', $2, to_char($3 AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
-            DETAIL = format('The inbox recognises what was processed since %s. Whether consumer %s has processed this event before is not known.', to_char((first - days)::timestamp, 'YYYY-MM-DD'), $1),
+            DETAIL = format('The inbox recognises what was processed since %s. Whether consumer %s has processed this event before is not known.', to_char(since::timestamp, 'YYYY-MM-DD'), $1),
             HINT = 'If it has not, process it with NULL as its time. If it has, move the offset of the consumer past it.';
     END IF;
     RETURN true;
@@ -162,7 +183,8 @@ $maintain$;
 -- Functions that another role has made since the first look, while this script waited, are still its own.
 DO $functions$
 BEGIN
-    IF EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid IN (to_regprocedure('public.inbox_window()')::oid, to_regprocedure('public.inbox_maintain()')::oid,
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid IN (to_regprocedure('public.inbox_window()')::oid, to_regprocedure('public.inbox_since()')::oid,
+            to_regprocedure('public.inbox_maintain()')::oid,
             to_regprocedure('public.inbox_mark(text, text, timestamptz)')::oid)
             AND proowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)) THEN
         RAISE EXCEPTION 'function of this name exists and belongs to another role: run the script as that role';

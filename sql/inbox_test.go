@@ -218,6 +218,42 @@ func TestInbox_AnotherWindowKeepsTheMarks(t *testing.T) {
 	}
 }
 
+// What the old window has removed is refused, not processed again, as long as the new one would not refuse it.
+func TestInbox_ALongerWindowKnowsWhatTheOldOneHasForgotten(t *testing.T) {
+	i := newInbox(t, "14")
+	mark := func(id, at string) (fresh bool, err error) {
+		err = i.conn.QueryRow(t.Context(), "SELECT inbox_mark('billing', $1, $2::timestamptz)", id, at).Scan(&fresh)
+		return fresh, err
+	}
+	fresh, err := mark("e1", "2000-01-10 00:00Z")
+	require.NoError(t, err)
+	require.True(t, fresh)
+	i.day("2000-02-10") // the old window reaches back to 29 January
+	i.run("SELECT inbox_maintain()")
+	for _, days := range []int{30, 60, 5, 60} {
+		i.run("SET datestyle = 'SQL, DMY'")
+		i.run(i.script(days))
+		i.run("SET datestyle = 'SQL, MDY'")
+		_, err = mark("e1", "2000-01-10 00:00Z")
+		refused := new(pgconn.PgError)
+		require.ErrorAs(t, err, &refused, "%d days", days)
+		require.Equal(t, "PRIOW", refused.Code)
+		if days == 30 {
+			require.Contains(t, refused.Detail, "since 2000-01-29")
+			_, err = mark("e2", "2000-01-28 23:59:59Z")
+			require.ErrorAs(t, err, &refused)
+			fresh, err = mark("e2", "2000-01-29 00:00Z")
+			require.NoError(t, err)
+			require.True(t, fresh)
+		}
+	}
+	i.day("2000-06-30")
+	i.run(i.script(60))
+	fresh, err = mark("e3", "2000-05-01 00:00Z")
+	require.NoError(t, err)
+	require.True(t, fresh, "the new window has passed")
+}
+
 // A consumer that has begun with the old window when it changes would mark what duplicates do not meet.
 func TestInbox_AnotherWindowStopsWhoHasTheOldOne(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
