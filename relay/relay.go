@@ -244,19 +244,27 @@ func (r *Relay) recordEnd(class Class, reason string, err error, delay time.Dura
 		Dur("backoff", delay).Msg("session ended")
 }
 
-// problem ends the session with err, if the look of Watch that found it began after Prepare; for
-// ErrStaleConnection, after the stream was opened, and before it has ended by itself.
+// problem ends the session with err, if the look of Watch that found it began after Prepare.
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stale := errors.Is(err, postgres.ErrStaleConnection)
-	if stale && (r.openFrom.IsZero() || began.Before(r.openFrom) ||
-		r.session != nil && r.session.streamEnded.Load()) {
+	if errors.Is(err, postgres.ErrStaleConnection) && !r.waitsSince(began) {
 		return
 	}
 	if r.fail != nil && !began.Before(r.failFrom) {
 		r.fail(err)
 	}
+}
+
+// waitsSince reports whether the stream has waited for the server since then. Otherwise it may be
+// about to read why the server has ended it, which may be at a row: what comes before is published
+// first. r.mu is held.
+func (r *Relay) waitsSince(then time.Time) bool {
+	if r.session == nil || r.openFrom.IsZero() || then.Before(r.openFrom) {
+		return false
+	}
+	since := r.session.stream.WaitingSince()
+	return !since.IsZero() && !then.Before(since)
 }
 
 func (r *Relay) setFail(fail context.CancelCauseFunc) {

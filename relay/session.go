@@ -63,7 +63,6 @@ type session struct {
 	lastAck      instant       // last acknowledgement, or batch with nothing in flight
 	inSink       atomic.Bool   // the pump is in a call of the sink, which limits its duration
 	failed       atomic.Bool   // the sink failed: what is in flight may or may not be written
-	streamEnded  atomic.Bool   // the server does not know the connection any more
 
 	// Used only by the pump; abandoned is read after the pump has ended.
 	transaction uint64          // number of the open one in the window
@@ -87,7 +86,6 @@ func (s *session) run(ctx, stop context.Context) error {
 	s.draining = stop.Done()
 	wg.Go(func() {
 		streamErr = s.stream.Run(ctx, stop, batches, s.window.ackedLSN)
-		s.streamEnded.Store(true)
 		if streamErr != nil && !halts(streamErr) {
 			s.fail(streamErr)
 		}

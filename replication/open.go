@@ -43,6 +43,7 @@ func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot stri
 func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log zerolog.Logger,
 	prepare func(context.Context, *pgconn.PgConn) error) (*Stream, error) {
 	s := &Stream{decoder: newDecoder(), log: log, now: time.Now}
+	s.waiting.Store(new(time.Now()))
 	s.decoder.transactionalOnly = cfg.TransactionalOnly
 	s.decoder.witness, s.decoder.unread = cfg.Witness, cfg.Witness && len(cfg.Messages) == 0
 	s.schedule.interval = cfg.StatusInterval

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -105,4 +106,24 @@ func TestStream_TellsAsAppliedWhatIsAckedAlone(t *testing.T) {
 	for at, want := range map[int]pglogrepl.LSN{1: read, 9: acked, 17: acked} { // written, flushed, applied
 		require.Equal(t, want, pglogrepl.LSN(binary.BigEndian.Uint64(status[at:])), "position at byte %d", at)
 	}
+}
+
+// While the receiver has no room the server's end of the stream may be there unread: that is no wait for the server.
+func TestStream_WaitsForTheServerOnlyWhenItCanReadOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, server := net.Pipe()
+		defer c.Close()
+		defer server.Close()
+		s, out := streamOn(t, c), make(chan *Batch)
+		began := time.Now()
+		s.waiting.Store(&began)
+		ended := make(chan error, 1)
+		go func() { ended <- s.handOver(t.Context(), out, new(Batch)) }()
+		synctest.Wait()
+		require.Zero(t, s.WaitingSince())
+		time.Sleep(time.Second)
+		<-out
+		require.NoError(t, <-ended)
+		require.Equal(t, began.Add(time.Second), s.WaitingSince())
+	})
 }

@@ -40,6 +40,7 @@ type Stream struct {
 	received  atomic.Uint64 // copy of positions.received
 	confirmed atomic.Uint64 // copy of positions.flushed
 	bytes     atomic.Uint64 // read from the connection
+	waiting   atomic.Pointer[time.Time]
 }
 
 // SeedLSN is the slot's confirmed position when the stream was opened: the caller starts there.
@@ -64,6 +65,16 @@ func (s *Stream) ReceivedBytes() uint64 { return s.bytes.Load() }
 // and those that a Batch or a message retains. Safe for concurrent use.
 func (s *Stream) BufferBytes() int64 { return s.wire.chunks.held.Load() }
 
+// WaitingSince returns since when the stream has waited for nothing but the server. It is zero when
+// Run has returned, and while its out has no room: an error of the server may then be unread.
+// Safe for concurrent use.
+func (s *Stream) WaitingSince() time.Time {
+	if since := s.waiting.Load(); since != nil {
+		return *since
+	}
+	return time.Time{}
+}
+
 // Run reads, decodes and sends batches to out until an error ends the stream, ctx ends, or stop
 // ends and the open transaction is complete: then it returns nil. If ctx ends it returns its
 // cause. It closes out. The receiver releases each Batch. Statuses leave on time also while out
@@ -72,6 +83,7 @@ func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch,
 	acked func() pglogrepl.LSN) error {
 	defer close(out)
 	defer s.socket.shrinkRecvBuf(false)
+	defer s.waiting.Store(nil)
 	s.acked = acked
 	defer onDone(ctx, s.interruptRead)()
 	defer onDone(stop, s.interruptRead)()
@@ -235,6 +247,8 @@ func (s *Stream) handOver(ctx context.Context, out chan<- *Batch, b *Batch) erro
 		return nil
 	default:
 	}
+	s.waiting.Store(nil)
+	defer func() { s.waiting.Store(new(time.Now())) }()
 	timer := time.NewTimer(min(shrunkTimeout, time.Until(s.wake())))
 	defer timer.Stop()
 	for {
