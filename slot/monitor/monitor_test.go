@@ -406,7 +406,7 @@ const ours = `SELECT pid FROM pg_stat_activity WHERE application_name = 'postrid
 func TestMonitor_NoticesASlotRecreatedBetweenTwoLooks(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p, _ := onOwn(t, version, nil) // the creation waits for no transaction of another test
 		p.Outbox()
 		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
