@@ -61,7 +61,7 @@ type session struct {
 	acknowledged atomic.Uint64 // messages
 	progress     instant       // last turn of the pump or of a wait of it
 	lastAck      instant       // last acknowledgement, or batch with nothing in flight
-	inSink       atomic.Bool   // the pump is in a call of the sink, which limits its duration
+	inSink       atomic.Bool   // the pump is in a call that bounds its time
 	failed       atomic.Bool   // the sink failed: what is in flight may or may not be written
 
 	// Used only by the pump; abandoned is read after the pump has ended.

@@ -37,10 +37,10 @@ type Stream struct {
 	between int // bytes read since the last event; see Event.Bytes
 
 	// For other goroutines.
-	received  atomic.Uint64 // copy of positions.received
-	confirmed atomic.Uint64 // copy of positions.flushed
-	bytes     atomic.Uint64 // read from the connection
-	waiting   atomic.Pointer[time.Time]
+	received  atomic.Uint64             // copy of positions.received
+	confirmed atomic.Uint64             // copy of positions.flushed
+	bytes     atomic.Uint64             // read from the connection
+	waiting   atomic.Pointer[time.Time] // nil: not
 }
 
 // SeedLSN is the slot's confirmed position when the stream was opened: the caller starts there.
@@ -65,8 +65,8 @@ func (s *Stream) ReceivedBytes() uint64 { return s.bytes.Load() }
 // and those that a Batch or a message retains. Safe for concurrent use.
 func (s *Stream) BufferBytes() int64 { return s.wire.chunks.held.Load() }
 
-// WaitingSince returns since when the stream has waited for nothing but the server. It is zero when
-// Run has returned, and while its out has no room: an error of the server may then be unread.
+// WaitingSince returns since when the stream has waited for nothing but the server. It is zero
+// when Run has returned, and while its out has no room: an error of the server may then be unread.
 // Safe for concurrent use.
 func (s *Stream) WaitingSince() time.Time {
 	if since := s.waiting.Load(); since != nil {

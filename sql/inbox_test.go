@@ -59,6 +59,12 @@ func (i *inbox) mark(id string) (fresh bool) {
 	return fresh
 }
 
+// markOf is mark for an event of a time, and may be refused.
+func (i *inbox) markOf(id, at string) (fresh bool, err error) {
+	err = i.conn.QueryRow(i.Context(), "SELECT inbox_mark('billing', $1, $2::timestamptz)", id, at).Scan(&fresh)
+	return fresh, err
+}
+
 func (i *inbox) partitions() (names []string) {
 	i.Helper()
 	require.NoError(i, i.conn.QueryRow(i.Context(), `SELECT array_agg(inhrelid::regclass::text ORDER BY inhrelid::regclass::text COLLATE "C")
@@ -141,21 +147,17 @@ func TestInbox_RecognisesADuplicateOfTomorrow(t *testing.T) {
 
 func TestInbox_RefusesWhatIsOlderThanItsMarks(t *testing.T) {
 	i := newInbox(t, "14")
-	mark := func(id, at string) (fresh bool, err error) {
-		err = i.conn.QueryRow(t.Context(), "SELECT inbox_mark('billing', $1, $2::timestamptz)", id, at).Scan(&fresh)
-		return fresh, err
-	}
-	fresh, err := mark("e1", "2000-01-01 00:00Z")
+	fresh, err := i.markOf("e1", "2000-01-01 00:00Z")
 	require.NoError(t, err)
 	require.True(t, fresh, "as old as the oldest mark that counts")
-	_, err = mark("e2", "1999-12-31 23:59:59.999Z")
+	_, err = i.markOf("e2", "1999-12-31 23:59:59.999Z")
 	refused := new(pgconn.PgError)
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "PRIOW", refused.Code)
 	require.Equal(t, "event e2 of 1999-12-31 23:59:59Z is older than what the inbox has marks of", refused.Message)
 	require.Contains(t, refused.Detail, "since 2000-01-01")
 	require.True(t, i.mark("e2"), "nothing was marked")
-	fresh, err = mark("e2", "1999-12-31 23:59:59.999Z")
+	fresh, err = i.markOf("e2", "1999-12-31 23:59:59.999Z")
 	require.NoError(t, err)
 	require.False(t, fresh, "a mark that is there is proof enough")
 }
@@ -221,11 +223,7 @@ func TestInbox_AnotherWindowKeepsTheMarks(t *testing.T) {
 // What the old window has removed is refused, not processed again, as long as the new one would not refuse it.
 func TestInbox_ALongerWindowKnowsWhatTheOldOneHasForgotten(t *testing.T) {
 	i := newInbox(t, "14")
-	mark := func(id, at string) (fresh bool, err error) {
-		err = i.conn.QueryRow(t.Context(), "SELECT inbox_mark('billing', $1, $2::timestamptz)", id, at).Scan(&fresh)
-		return fresh, err
-	}
-	fresh, err := mark("e1", "2000-01-10 00:00Z")
+	fresh, err := i.markOf("e1", "2000-01-10 00:00Z")
 	require.NoError(t, err)
 	require.True(t, fresh)
 	i.day("2000-02-10") // the old window reaches back to 29 January
@@ -234,22 +232,22 @@ func TestInbox_ALongerWindowKnowsWhatTheOldOneHasForgotten(t *testing.T) {
 		i.run("SET datestyle = 'SQL, DMY'")
 		i.run(i.script(days))
 		i.run("SET datestyle = 'SQL, MDY'")
-		_, err = mark("e1", "2000-01-10 00:00Z")
+		_, err = i.markOf("e1", "2000-01-10 00:00Z")
 		refused := new(pgconn.PgError)
 		require.ErrorAs(t, err, &refused, "%d days", days)
 		require.Equal(t, "PRIOW", refused.Code)
 		if days == 30 {
 			require.Contains(t, refused.Detail, "since 2000-01-29")
-			_, err = mark("e2", "2000-01-28 23:59:59Z")
+			_, err = i.markOf("e2", "2000-01-28 23:59:59Z")
 			require.ErrorAs(t, err, &refused)
-			fresh, err = mark("e2", "2000-01-29 00:00Z")
+			fresh, err = i.markOf("e2", "2000-01-29 00:00Z")
 			require.NoError(t, err)
 			require.True(t, fresh)
 		}
 	}
 	i.day("2000-06-30")
 	i.run(i.script(60))
-	fresh, err = mark("e3", "2000-05-01 00:00Z")
+	fresh, err = i.markOf("e3", "2000-05-01 00:00Z")
 	require.NoError(t, err)
 	require.True(t, fresh, "the new window has passed")
 }
