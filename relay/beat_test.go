@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -36,7 +37,7 @@ func (d *slowDeduplicator) Published(ctx context.Context, _ sink.Source, _ *sink
 func TestSession_BeatsWhileTopicsAreRead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s := &session{stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
+	s := &session{router: new(router.Router), stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
 	r := &Relay{session: s}
 	s.progress.set(time.Now().Add(-time.Hour))
 	beats, last := 0, r.State().LastProgress
@@ -59,6 +60,23 @@ func TestSession_BeatsWhileTopicsAreRead(t *testing.T) {
 	require.Equal(t, stopped, r.State().LastProgress, "and then it does not beat by itself")
 }
 
+// A row whose schema is new takes requests, each within registry.timeout, and a batch has many rows.
+func TestState_ARequestToASchemaRegistryIsProgress(t *testing.T) {
+	var requested time.Time
+	rules, err := router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(),
+		router.Options{Registries: router.Registries{Requested: func() time.Time { return requested }}})
+	require.NoError(t, err)
+	s := &session{router: rules, stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
+	began := time.Now()
+	s.progress.set(began)
+	r := &Relay{session: s}
+	require.Equal(t, began, r.State().LastProgress, "none was made")
+	requested = began.Add(time.Hour)
+	require.Equal(t, requested, r.State().LastProgress)
+	s.progress.set(requested.Add(time.Hour))
+	require.Equal(t, requested.Add(time.Hour), r.State().LastProgress)
+}
+
 // Liveness, PostriderStuck and systemd's watchdog compare these times. NTP and a machine that resumes set
 // the wall clock, which is all that Round(0) keeps.
 func TestState_ComparesTimesThatNoClockChanges(t *testing.T) {
@@ -72,13 +90,13 @@ func TestState_ComparesTimesThatNoClockChanges(t *testing.T) {
 			require.NoError(t, s.pump(t.Context(), batches))
 		},
 	} {
-		s := &session{stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
+		s := &session{router: new(router.Router), stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
 		in(s)
 		at := (&Relay{session: s}).State().LastProgress
 		require.WithinDuration(t, time.Now(), at, time.Minute)
 		require.NotEqual(t, at.Round(0), at, "%s: only the wall clock", what)
 	}
-	s := &session{stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
+	s := &session{router: new(router.Router), stream: &replication.Stream{}, window: newWindow(1, upTo(10, 1000))}
 	require.NoError(t, s.handleBatch(t.Context(), &replication.Batch{}))
 	s.window.begin(time.Now())
 	require.True(t, s.window.tryAdd(10))

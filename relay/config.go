@@ -98,7 +98,8 @@ func (c Config) Validate() error {
 		"relay.stalled_bytes = %d: must be between 0 and %d", c.StalledBytes, int64(maxStalledBytes))
 	require(c.MaxRepeatedMessages >= 1, "relay.max_repeated_messages = %d: must be at least 1",
 		c.MaxRepeatedMessages)
-	require(c.DrainTimeout >= 0, "relay.drain_timeout = %s: must not be negative", c.DrainTimeout)
+	require(c.DrainTimeout >= time.Second, "relay.drain_timeout = %s: must be at least 1s, "+
+		"in which the last position reaches the server", c.DrainTimeout)
 	require(c.BackoffMin > 0 && c.BackoffMax >= c.BackoffMin,
 		"relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",
 		c.BackoffMin, c.BackoffMax)

@@ -169,6 +169,9 @@ func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
 		if err != nil {
 			return s.failAt(ctx, err)
 		}
+		if ctx.Err() != nil { // a schema registry can take seconds for each row
+			return context.Cause(ctx)
+		}
 	}
 	if err := s.publish(ctx); err != nil {
 		return s.failAt(ctx, err)

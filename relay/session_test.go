@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/deadletter"
@@ -123,6 +124,18 @@ func TestSession_PublishesWhatIsBeforeTheRowThatEndsIt(t *testing.T) {
 	require.Equal(t, 1, s.abandoned, "the drain does not wait for it")
 }
 
+// Each row of a new subject can take seconds at a schema registry: a stop that has run out of time waits for one.
+func TestSession_RoutesNoFurtherRowsOnceItHasEnded(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	c := &counting{s: s}
+	s.sink = c
+	ctx, end := context.WithCancelCause(t.Context())
+	end(ErrDrainTimeout)
+	require.ErrorIs(t, s.handleBatch(ctx, b), ErrDrainTimeout)
+	require.Zero(t, testutil.ToFloat64(s.metrics.EventsRouted))
+	require.Empty(t, c.calls)
+}
+
 // parking is a dead-letter handler that wants the letter of a row made when nothing before it is on its way.
 type parking struct {
 	deadletter.Handler
@@ -232,7 +245,7 @@ func TestSession_HaltsWhenWhatIsBeforeIsCommitted(t *testing.T) {
 func TestRelay_PublishesWhatIsBeforeTheEndOfAStreamThatTheServerHasForgotten(t *testing.T) {
 	var failed []error
 	began := time.Now()
-	r := &Relay{session: &session{stream: new(replication.Stream)}, fail: func(err error) { failed = append(failed, err) }, failFrom: began, openFrom: began}
+	r := &Relay{session: &session{router: new(router.Router), stream: new(replication.Stream)}, fail: func(err error) { failed = append(failed, err) }, failFrom: began, openFrom: began}
 	require.Zero(t, r.session.stream.WaitingSince())
 	r.problem(fmt.Errorf("no walsender: %w", postgres.ErrStaleConnection), began.Add(time.Second))
 	require.Empty(t, failed)

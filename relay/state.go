@@ -103,9 +103,7 @@ func (r *Relay) State() State {
 			st.Stalled = staller.Stalled()
 		}
 		st.Published += s.acknowledged.Load()
-		if st.LastProgress = time.Now(); !s.inSink.Load() {
-			st.LastProgress = s.progress.get()
-		}
+		st.LastProgress = s.lastProgress()
 		st.LastCommit = r.recent.lastCommit()
 		r.state.LastCommit, r.state.LastProgress = st.LastCommit, st.LastProgress
 		r.state.ReceivedLSN, r.state.AckedLSN = st.ReceivedLSN, st.AckedLSN
@@ -115,6 +113,19 @@ func (r *Relay) State() State {
 	}
 	st.Rate = r.parts.Limiter.State()
 	return st
+}
+
+// lastProgress is when the pump last went on, and now while it is in a call that bounds its time, to
+// the sink or to a schema registry: many new subjects take long, one after the other.
+func (s *session) lastProgress() time.Time {
+	if s.inSink.Load() {
+		return time.Now()
+	}
+	last := s.progress.get()
+	if requested := s.router.Requested(); requested.After(last) {
+		return requested
+	}
+	return last
 }
 
 // instant is a time for several goroutines. It keeps the monotonic reading, which a number of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
@@ -43,7 +44,12 @@ type Options struct {
 }
 
 // Registries write keys and values of the formats for a schema registry; nil with other formats.
-type Registries struct{ Key, Value connect.Registered }
+type Registries struct {
+	Key, Value connect.Registered
+	// Requested is when a request of these last ran: now while one does, zero before the first. It
+	// may be called from any goroutine. Nil: there is no registry.
+	Requested func() time.Time
+}
 
 // encoders are those of keys and values.
 func (r Registries) encoders(f Format, java bool) (keys, values connect.Encoder, err error) {
@@ -173,6 +179,14 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 		r.context, err = r.contextHeaders(runID)
 	}
 	return r, err
+}
+
+// Requested is Registries.Requested, or zero. It may be called from any goroutine.
+func (r *Router) Requested() time.Time {
+	if r.opts.Registries.Requested == nil {
+		return time.Time{}
+	}
+	return r.opts.Registries.Requested()
 }
 
 // Route is RouteTo with a new message; nil for an event that is not ours.

@@ -139,7 +139,7 @@ func TestKeyFlags_SetKeysAndBeatSet(t *testing.T) {
 	cmd := &cobra.Command{Use: "x"}
 	a.globalFlags(cmd)
 	a.keyFlags(cmd, "log.level", "relay.drain_timeout")
-	require.Equal(t, "Longest wait of a stop for messages in flight (relay.drain_timeout)",
+	require.Equal(t, "Longest wait of a stop for messages in flight, at least 1s (relay.drain_timeout)",
 		cmd.Flags().Lookup("relay-drain-timeout").Usage)
 
 	require.NoError(t,

@@ -460,6 +460,7 @@ messages = 7
 
 [relay]
 in_flight_messages = 0
+drain_timeout = "0s"
 
 [http]
 listen = "nonsense"
@@ -473,8 +474,9 @@ level = "loud"
 	require.NotContains(t, err.Error(), "schema-qualified", "a section with a key that cannot be "+
 		"read is not judged further")
 	require.ErrorContains(t, err, "postrider.toml:7: relay.in_flight_messages = 0")
-	require.ErrorContains(t, err, `postrider.toml:10: http.listen is "nonsense"`)
-	require.ErrorContains(t, err, `postrider.toml:13: log.level is "loud"`)
+	require.ErrorContains(t, err, "postrider.toml:8: relay.drain_timeout = 0s: must be at least 1s")
+	require.ErrorContains(t, err, `postrider.toml:11: http.listen is "nonsense"`)
+	require.ErrorContains(t, err, `postrider.toml:14: log.level is "loud"`)
 	require.ErrorContains(t, err, "sink.kafka.brokers: is empty")
 
 	_, err = LoadValid(Source{}, "postgres")

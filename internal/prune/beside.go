@@ -32,7 +32,7 @@ func (p *Prover) mark(ctx context.Context) error {
 }
 
 // Lock takes the lock that a caller of Look has, until unlock is called or the connection ends.
-// held: another session has it.
-func (p *Prover) Lock(ctx context.Context) (unlock func(), held bool, err error) {
+// Errors: ErrBusy if another session has it, and those of the database.
+func (p *Prover) Lock(ctx context.Context) (unlock func(), err error) {
 	return lock(ctx, p.conn, p.key, 0)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 const (
@@ -18,9 +20,10 @@ const (
 )
 
 // lock takes the advisory lock of a slot, which one pruner at a time has, until unlock is called
-// or the connection ends. It tries for as long as wait. held: another one has it.
+// or the connection ends. It tries for as long as wait, then it returns ErrBusy. Any role can take
+// the lock, as advisory locks have no rights: the error names the session that has it.
 func lock(ctx context.Context, conn *pgx.Conn, slotName string,
-	wait time.Duration) (unlock func(), held bool, err error) {
+	wait time.Duration) (unlock func(), err error) {
 	sum := sha256.Sum256([]byte("postrider prune " + slotName))
 	key := int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // any number will do
 	began, taken := time.Now(), false
@@ -29,17 +32,41 @@ func lock(ctx context.Context, conn *pgx.Conn, slotName string,
 		return taken || time.Since(began) >= wait, err
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("lock the pruning of slot %q: %w", slotName, err)
+		return nil, fmt.Errorf("lock the pruning of slot %q: %w", slotName, err)
 	}
 	if !taken {
-		return func() {}, true, nil // to release another one's is a warning in the server's log
+		return nil, busy(ctx, conn, key)
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 		defer cancel()
 		// after an error the connection is closed, which releases it too
 		_, _ = conn.Exec(ctx, `SELECT pg_catalog.pg_advisory_unlock($1)`, key)
-	}, false, nil
+	}, nil
+}
+
+// busy returns ErrBusy with the session that has the lock, and what to do about it.
+func busy(ctx context.Context, conn *pgx.Conn, key int64) error {
+	var pid int
+	var role string // empty: it has been dropped
+	err := conn.QueryRow(ctx, `SELECT l.pid, coalesce(a.usename, '') FROM pg_catalog.pg_locks l
+		LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+			AND l.database = (SELECT oid FROM pg_catalog.pg_database
+				WHERE datname = pg_catalog.current_database())
+			AND (l.classid::bigint << 32) | l.objid::bigint = $1`, key).Scan(&pid, &role)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // it has ended
+		return &slot.Error{Err: ErrBusy, WAL: nothingRemoved, Fix: "try again"}
+	case err != nil:
+		return fmt.Errorf("read which session has the lock: %w", postgres.Error(err))
+	}
+	return &slot.Error{
+		Err: fmt.Errorf("%w: that of pid %d, role %q", ErrBusy, pid, role),
+		WAL: nothingRemoved,
+		Fix: fmt.Sprintf("try again when it has ended, or if it is not of postrider:\n"+
+			"SELECT pg_terminate_backend(%d);", pid),
+	}
 }
 
 // markSlot gives the counters of a slot a date of reset, once: it goes with the slot, so the slot

@@ -29,7 +29,7 @@ type Relation struct {
 var (
 	ErrRefused = errors.New("rows cannot be pruned")
 	ErrUnsent  = errors.New("the slot does not send every row")
-	ErrBusy    = errors.New("another process prunes the tables of the slot")
+	ErrBusy    = errors.New("another session has the lock of these tables")
 	ErrBehind  = errors.New("the slot is not confirmed up to what the tables show")
 	ErrOpen    = errors.New("transactions are open that began before the slot was looked at")
 	ErrChanged = errors.New("the slot, its session or the publication changed while it was looked at")

@@ -29,6 +29,10 @@ type Parts struct {
 	Log         zerolog.Logger
 }
 
+// busyRuns is how many runs in a row find the lock taken before that counts as a failure: the run
+// of another relay, which stands by, is over sooner.
+const busyRuns = 3
+
 // Pruner removes rows. It is for one goroutine.
 type Pruner struct {
 	parts  Parts
@@ -37,6 +41,7 @@ type Pruner struct {
 	marked bool
 	gaps   map[string]time.Time // end of the last gap by table, as it was logged
 	failed string               // reason of the last run's error; empty: it succeeded
+	busy   int                  // runs in a row that found the lock taken
 
 	kept      map[string][]KeptPartition // by table, as they were logged
 	postponed postponed
@@ -151,14 +156,16 @@ func (p *Pruner) mark(ctx context.Context, mode Mode) error {
 
 // alone calls f with the lock.
 func (p *Pruner) alone(ctx context.Context, f func() error) error {
-	unlock, held, err := lock(ctx, p.conn, p.parts.Slot, p.parts.LockWait)
+	unlock, err := lock(ctx, p.conn, p.parts.Slot, p.parts.LockWait)
+	if errors.Is(err, ErrBusy) {
+		p.busy++
+	} else {
+		p.busy = 0
+	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if held {
-		return &slot.Error{Err: ErrBusy, WAL: nothingRemoved, Fix: "try again when it has ended"}
-	}
 	return f()
 }
 
@@ -325,7 +332,7 @@ func (p *Pruner) record(report *Report, err error) {
 		err = report.Refusal()
 	}
 	switch {
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, ErrBusy) && p.busy < busyRuns:
 	case err != nil:
 		set.PruneFailures.Inc()
 		if p.failed != reason(err) {
@@ -344,7 +351,8 @@ func (p *Pruner) record(report *Report, err error) {
 // reason is the same for errors of one kind, whose texts have positions and times, or say how a
 // connection was lost.
 func reason(err error) string {
-	for _, sentinel := range []error{ErrBehind, ErrOpen, ErrChanged, postgres.ErrUnreachable} {
+	for _, sentinel := range []error{ErrBusy, ErrBehind, ErrOpen, ErrChanged,
+		postgres.ErrUnreachable} {
 		if errors.Is(err, sentinel) {
 			return sentinel.Error()
 		}

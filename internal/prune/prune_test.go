@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -350,14 +351,44 @@ func TestPruner_EveryStatement(t *testing.T) {
 func TestPruner_TwoTakeTurns(t *testing.T) {
 	p := newPlace(t, "18")
 	p.consume()
-	unlock, held, err := lock(t.Context(), p.rows, p.Name, 0)
+	unlock, err := lock(t.Context(), p.rows, p.Name, 0)
 	require.NoError(t, err)
-	require.False(t, held)
 	pruner := p.pruner(onDelivery)
 	_, err = pruner.Once(t.Context(), Save)
 	require.ErrorIs(t, err, ErrBusy)
 	unlock()
 	p.once(pruner, Save)
+}
+
+func TestPruner_NamesTheSessionThatKeepsItsLock(t *testing.T) {
+	p := newPlace(t, "18")
+	p.consume()
+	unlock, err := lock(t.Context(), p.rows, p.Name, 0)
+	require.NoError(t, err)
+	pruner := p.pruner(onDelivery)
+	var log bytes.Buffer
+	pruner.parts.Log = zerolog.New(&log)
+	run := func() error {
+		report, err := pruner.Once(t.Context(), Save)
+		pruner.record(report, err)
+		return err
+	}
+	for range busyRuns - 1 { // another relay's run is no failure
+		err := run()
+		require.ErrorIs(t, err, ErrBusy)
+		require.Empty(t, log.String())
+	}
+	err = run()
+	pid := fmt.Sprint(p.rows.PgConn().PID())
+	require.ErrorContains(t, err, "pid "+pid)
+	require.Contains(t, log.String(), "pg_terminate_backend("+pid+")")
+	require.Equal(t, 1.0, testutil.ToFloat64(pruner.parts.Metrics.PruneFailures))
+	said := log.Len()
+	require.ErrorIs(t, run(), ErrBusy)
+	require.Equal(t, said, log.Len(), "once per cause")
+	unlock()
+	require.NoError(t, run())
+	require.Contains(t, log.String(), "rows are pruned again")
 }
 
 func TestPruner_RunsWhileTheRelayStreams(t *testing.T) {

@@ -26,6 +26,8 @@ type Client struct {
 	api    *sr.Client
 	tokens *credentials.Source // nil: none
 
+	requests requests
+
 	mu     sync.Mutex // guards what follows
 	ids    map[identity]int
 	newest map[string]*latest // by subject, as they were when they were first needed
@@ -95,9 +97,12 @@ func New(cfg Config) (*Client, error) {
 	}
 	var err error
 	c.api, err = sr.NewClient(sr.URLs(cfg.URLs...), sr.UserAgent("postrider"), sr.PreReq(c.prepare),
-		sr.HTTPClient(cfg.httpClient()))
+		sr.HTTPClient(cfg.httpClient(&c.requests)))
 	return c, err
 }
+
+// requested implements server.
+func (c *Client) requested() time.Time { return c.requests.last() }
 
 // prepare adds the login to a request.
 func (c *Client) prepare(r *http.Request) error {

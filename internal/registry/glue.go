@@ -24,6 +24,8 @@ type glueRegistry struct {
 	cfg  Config
 	http *http.Client
 
+	requests requests
+
 	mu      sync.Mutex // guards what follows
 	headers map[identity][]byte
 	newest  map[string]*latest
@@ -40,9 +42,14 @@ const (
 )
 
 func newGlue(cfg Config) *glueRegistry {
-	return &glueRegistry{cfg: cfg, http: cfg.httpClient(), headers: map[identity][]byte{},
+	g := &glueRegistry{cfg: cfg, headers: map[identity][]byte{},
 		newest: map[string]*latest{}, names: map[uuid.UUID]string{}}
+	g.http = cfg.httpClient(&g.requests)
+	return g
 }
+
+// requested implements server.
+func (g *glueRegistry) requested() time.Time { return g.requests.last() }
 
 // glueVersionAnswer is what several operations answer about a version of a schema.
 type glueVersionAnswer struct {

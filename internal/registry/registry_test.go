@@ -237,6 +237,28 @@ func TestClient_GoesOnWithKnownSchemasWhileTheRegistryIsAway(t *testing.T) {
 	require.ErrorIs(t, err, connect.ErrRegistryHalt)
 }
 
+// By this the relay counts as alive while many new subjects take long.
+func TestRegistries_SayWhenTheyWereLastRequested(t *testing.T) {
+	f := newFake(t)
+	r, _ := opened(t, at(f.URL()), avroFormat())
+	require.Zero(t, r.Requested())
+	var during []time.Duration
+	f.answer(func(w http.ResponseWriter, _ *http.Request) {
+		at := r.Requested()
+		during = append(during, r.Requested().Sub(at), time.Since(at))
+		w.WriteHeader(http.StatusNotFound)
+	})
+	_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
+	require.Error(t, err)
+	require.NotEmpty(t, during)
+	for _, d := range during {
+		require.Positive(t, d, "a request that runs was made now, each time it is asked")
+	}
+	last := r.Requested()
+	require.WithinDuration(t, time.Now(), last, time.Minute)
+	require.Equal(t, last, r.Requested())
+}
+
 func TestClient_TriesTheNextURL(t *testing.T) {
 	f := newFake(t)
 	r, _ := opened(t, at("http://"+parts.Nobody(t), f.URL()), avroFormat())

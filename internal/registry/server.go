@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/sr"
 )
@@ -22,6 +23,8 @@ type server interface {
 	// subject is empty.
 	checkFramed(b []byte, subject string) error
 	ping(ctx context.Context) error
+	// requested is when a request last ran: now while one does, zero before the first.
+	requested() time.Time
 }
 
 // latest is the latest version of a subject.

@@ -8,21 +8,24 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/postrider/postrider/internal/tlsfiles"
 )
 
 // httpClient bounds each request by registry.timeout, and follows no redirect, which keeps a login
-// from going elsewhere.
-func (c Config) httpClient() *http.Client {
-	return &http.Client{Timeout: c.Timeout, Transport: &transport{files: c.TLS.files()},
+// from going elsewhere. Requests are counted in requests.
+func (c Config) httpClient(requests *requests) *http.Client {
+	return &http.Client{Timeout: c.Timeout,
+		Transport:     &transport{files: c.TLS.files(), requests: requests},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // transport reads the files of TLS again for each request, and connects anew where they have
 // changed. It may be used from any goroutine.
 type transport struct {
-	files tlsfiles.Files
+	files    tlsfiles.Files
+	requests *requests
 
 	mu     sync.Mutex // guards what follows
 	inner  *http.Transport
@@ -43,6 +46,8 @@ func (e *unavailable) Error() string { return fmt.Sprintf("%s (%d)", e.text, e.s
 // RoundTrip implements http.RoundTripper. The error is an *unavailable where the server cannot
 // answer for now.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.requests.begin()
+	defer t.requests.end()
 	inner, err := t.current()
 	if err != nil {
 		return nil, err
@@ -102,4 +107,34 @@ func (t *transport) current() (*http.Transport, error) {
 	t.inner = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config,
 		MaxResponseHeaderBytes: 1 << 20}
 	return t.inner, nil
+}
+
+// requests knows when a request last ran. It may be used from any goroutine.
+type requests struct {
+	mu      sync.Mutex // guards what follows
+	running int
+	ended   time.Time // zero: none has
+}
+
+func (r *requests) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running++
+}
+
+func (r *requests) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	r.ended = time.Now()
+}
+
+// last is now while a request runs, and otherwise when the last one ended; zero: there was none.
+func (r *requests) last() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running > 0 {
+		return time.Now()
+	}
+	return r.ended
 }

@@ -105,6 +105,7 @@ func open(cfg Config, f router.Format, preview bool) (r router.Registries, err e
 	if err != nil {
 		return r, err
 	}
+	r.Requested = registry.requested
 	if key {
 		if r.Key, err = newWriter(registry, keySettings(f, cfg.Framing), preview); err != nil {
 			return r, err

@@ -20,9 +20,6 @@ import (
 // statementTimeout bounds a statement on a table without an index that finds pending rows.
 const statementTimeout = time.Minute
 
-// errBusy: another session has the lock.
-var errBusy = errors.New("another process writes back the rows of the slot")
-
 // counts are rows that were written.
 type counts struct{ published, failed int64 }
 
@@ -148,14 +145,11 @@ func ofState(err error) error {
 
 // look proves what was delivered, with the lock that one process has at a time.
 func (w *Writer) look(ctx context.Context, relations []prune.Relation) ([]*prune.Coverage, error) {
-	unlock, held, err := w.prover.Lock(ctx)
+	unlock, err := w.prover.Lock(ctx)
 	if err != nil {
-		return nil, err
+		return nil, ofState(err)
 	}
 	defer unlock()
-	if held {
-		return nil, errBusy
-	}
 	coverages, err := w.prover.Look(ctx, relations, prune.Save)
 	return coverages, ofState(err)
 }

@@ -167,7 +167,7 @@ func (w *Writer) log(err error, next string) {
 
 // waiting are the errors that end without anybody's help.
 var waiting = []error{
-	errBusy, prune.ErrBehind, prune.ErrOpen, prune.ErrChanged, deadletter.ErrUndecided,
+	prune.ErrBusy, prune.ErrBehind, prune.ErrOpen, prune.ErrChanged, deadletter.ErrUndecided,
 }
 
 // causeOf is the same text for errors that differ in positions and times only, or in how a
