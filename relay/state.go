@@ -115,8 +115,8 @@ func (r *Relay) State() State {
 	return st
 }
 
-// lastProgress is when the pump last went on, and now while it is in a call that bounds its time, to
-// the sink or to a schema registry: many new subjects take long, one after the other.
+// lastProgress is when the pump last went on, and now while it is in a call that bounds its time,
+// to the sink or to a schema registry: many new subjects take long, one after the other.
 func (s *session) lastProgress() time.Time {
 	if s.inSink.Load() {
 		return time.Now()

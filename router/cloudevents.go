@@ -129,9 +129,10 @@ func (e *cloudEvents) plan(s *shape, p *plan) *eventPlan {
 	}
 	for _, c := range p.envelope {
 		kind := c.Schema.Kind
+		number := (kind == connect.KindInt16 || kind == connect.KindInt32) && !c.Schema.IsLogical()
 		out.extensions = append(out.extensions, extension{
 			Column: c.Column, header: attributePrefix + c.alias,
-			bare: kind == connect.KindBool || kind == connect.KindInt16 || kind == connect.KindInt32,
+			bare: kind == connect.KindBool || number,
 		})
 	}
 	var contentType string

@@ -2,6 +2,7 @@ package router
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -241,6 +242,20 @@ func TestCloudEvents_SourceOfAPartitionIsThatOfItsTable(t *testing.T) {
 	m, err := r.Route(base(outbox()))
 	require.NoError(t, err)
 	require.Equal(t, "/postrider/public.events", eventOf(t, m).Source())
+}
+
+// With time.precision.mode = "connect" a date is an int32 whose text is no number.
+func TestCloudEvents_AnExtensionWithADateIsAText(t *testing.T) {
+	rel := outbox()
+	rel.Columns = append(rel.Columns, replication.Column{Name: "day", TypeOID: 1082, TypeMod: -1},
+		replication.Column{Name: "n", TypeOID: 23, TypeMod: -1})
+	m, err := newRouter(t, events("structured"), func(c *Config) {
+		c.AdditionalPlacement, c.TimePrecision = "day:envelope,n:envelope", "connect"
+	}).Route(insert(rel, baseID, "User", "k", "T", `{}`, "2024-05-06", "7"))
+	require.NoError(t, err)
+	require.True(t, json.Valid(m.Value), string(m.Value))
+	require.Contains(t, string(m.Value), `"day":"2024-05-06`)
+	require.Contains(t, string(m.Value), `"n":7`)
 }
 
 func TestCloudEvents_OfLogicalMessages(t *testing.T) {

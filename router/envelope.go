@@ -13,9 +13,12 @@ type schemaKey struct {
 	version string
 }
 
-// envelopesKept bounds the schemas of envelopes that are kept, since their names and versions come
-// from rows.
-const envelopesKept = 4096
+// Bounds of the schemas of envelopes that are kept, since names, versions and payloads come from
+// rows: how many names and versions, and how many shapes of payload of each.
+const (
+	envelopesKept = 4096
+	shapesKept    = 256
+)
 
 // makeValue encodes the value: the payload, expanded if it is configured, in an envelope where
 // columns are placed in one. Nil is a tombstone.
@@ -146,16 +149,20 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*c
 	for _, c := range p.envelope {
 		s.Fields = append(s.Fields, &connect.Field{Name: c.alias, Schema: c.Schema})
 	}
-	if known := r.envelopes(p); r.cfg.FirstSchemaName || !x.Done && len(known) < envelopesKept {
+	known := r.envelopes(p)
+	// Else a payload's shape, or a message's members, may be those of one row.
+	shared := r.cfg.FirstSchemaName || p.rel != nil && !x.Done
+	if shared && len(routed)+len(key.version) <= maxCachedValue && len(known) < envelopesKept &&
+		len(known[key]) < shapesKept {
 		known[key] = append(known[key], s)
 	}
 	return s, nil
 }
 
-// envelopes are the schemas made so far: of a table, or of all messages. Debezium has one cache
-// for all.
+// envelopes are the schemas of a table that are kept. Debezium has one cache for all. Those of
+// messages are not kept: each message has members of its own.
 func (r *rule) envelopes(p *plan) map[schemaKey][]*connect.Schema {
-	if p.rel == nil || r.cfg.FirstSchemaName {
+	if r.cfg.FirstSchemaName {
 		return r.schemas
 	}
 	return p.schemas

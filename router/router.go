@@ -104,7 +104,7 @@ type rule struct {
 	positions  positions
 	events     *cloudEvents // nil: none
 
-	// of envelopes of logical messages; with first_schema_name of all
+	// with first_schema_name: of all envelopes
 	schemas map[schemaKey][]*connect.Schema
 }
 

@@ -215,10 +215,11 @@ func numericCodec(t *Type, h *Handling) codec {
 	case mode == "double":
 		return plain(KindDouble, readDouble)
 	case mod < 4:
-		return codec{Schema: *variableScale, Read: readDecimal(func(d Decimal) any {
-			d = d.withoutTrailingZeros()
+		read := readDecimal(func(d Decimal) any {
 			return &Structure{variableScale, []any{int64(d.Scale), ByteArray(d.TwosComplement())}}
-		})}
+		})
+		return codec{Schema: *variableScale,
+			Read: func(b []byte) (any, error) { return read(withoutTrailingZeros(b)) }}
 	}
 	return named(KindBytes, decimalName,
 		readDecimal(func(d Decimal) any { return d.withScale(scale) }),

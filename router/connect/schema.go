@@ -88,8 +88,13 @@ func (s *Schema) Takes(v any, made *Schema) bool {
 	case s.Name == made.Name:
 		return s.Name != decimalName || slices.Equal(s.Params[:1], made.Params[:1]) // the scale
 	}
-	const own = "org.apache.kafka.connect.data."
-	return !strings.HasPrefix(s.Name, own) && !strings.HasPrefix(made.Name, own)
+	return !s.IsLogical() && !made.IsLogical()
+}
+
+// IsLogical reports whether the values are those of a logical type of Connect, which has a form of
+// its own in Java: Decimal, Date, Time or Timestamp.
+func (s *Schema) IsLogical() bool {
+	return strings.HasPrefix(s.Name, "org.apache.kafka.connect.data.")
 }
 
 // Equal compares as Connect's schemas are compared: everything counts, the order of fields too.
