@@ -27,7 +27,7 @@ var (
 	ErrNotPostgreSQL   = errors.New("server is not PostgreSQL")
 	ErrUndecodable     = errors.New("server can't decode a row")
 	ErrTooManyTables   = errors.New("publication has too many wide tables")
-	// ErrUnassigned is the error of a row, not of the stream: see slot.UnassignedError.
+	// ErrUnassigned is the error of a row, not of the stream: see partition.UnassignedError.
 	ErrUnassigned = errors.New("which table a row belongs to is not known")
 )
 
@@ -49,11 +49,12 @@ func (e *RowTooLargeError) Hint() string {
 	return fmt.Sprintf("replication.max_row_bytes = \"%dMiB\"   # then start again", limit>>20)
 }
 
-// startError adds the sentinel to an error of start-up, by its SQLSTATE, never by its text.
+// startError adds the sentinel to an error of start-up, by its SQLSTATE, never by its text. 55000
+// (object_not_in_prerequisite_state) has none: it is that of a slot that has been lost since it
+// was read, and that of a slot which the server, a standby, keeps a copy of.
 func startError(err error) error {
 	return withSentinel(err, map[string]error{
 		"42704": ErrSlotMissing, // undefined_object: of the slot
-		"55000": ErrSlotLost,    // invalidated, or not of this database or plugin
 	})
 }
 

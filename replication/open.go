@@ -95,13 +95,16 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 		return err
 	}
 	// After the slot was read, so that the session before cannot have advanced it meanwhile. A
-	// standby may have copied the slot and not replayed as far; it does not let it be read either.
+	// standby may have copied the slot and not replayed as far; it refuses to stream from it.
 	if written := s.identity.WrittenLSN; s.positions.seed > written &&
 		s.conn.ParameterStatus("in_hot_standby") != "on" {
 		return fmt.Errorf("slot %q is confirmed up to %s, and the server has written only up to "+
 			"%s: it comes from another server or another branch of its history, and rows that are "+
 			"written until then would never be sent: %w", slot, s.positions.seed, written,
 			ErrSlotUnusable)
+	}
+	if err := s.configure(ctx); err != nil {
+		return err
 	}
 	if err := s.raiseWorkMem(ctx, cfg.LogicalDecodingWorkMem); err != nil {
 		return err
@@ -176,6 +179,21 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 	s.positions = positions{seed: seed, received: seed}
 	s.received.Store(uint64(seed))
 	s.confirmed.Store(uint64(seed))
+	return nil
+}
+
+// configure replaces what a role, a database or the server may set for the session. A missing
+// publication is a warning from 18 on. From 17 on the server ends a walsender whose transaction
+// takes longer than transaction_timeout, which is as long as its rows wait to be published: each
+// session would publish the first ones again.
+func (s *Stream) configure(ctx context.Context) error {
+	const sql = "SELECT pg_catalog.set_config(name, CASE name WHEN 'transaction_timeout' " +
+		"THEN '0' ELSE 'warning' END, false) FROM pg_catalog.pg_settings " +
+		"WHERE name IN ('client_min_messages', 'transaction_timeout')"
+	_, err := s.conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return fmt.Errorf("prepare the connection: %w", startError(err))
+	}
 	return nil
 }
 

@@ -151,22 +151,31 @@ func Held(name string, pid int32) error {
 // or to stream from it. It returns other errors with the sentinels of package postgres.
 func RefusedStream(ctx context.Context, pg postgres.Config, name string, err error) error {
 	err = postgres.Error(err)
-	switch state := postgres.SQLState(err); {
-	case errors.Is(err, replication.ErrSlotLost):
-		return err
+	state, lost := postgres.SQLState(err), errors.Is(err, replication.ErrSlotLost)
 	// insufficient_privilege, object_not_in_prerequisite_state, configuration_limit_exceeded
-	case state == "42501", state == "55000", state == "53400":
-		conn, connectErr := postgres.Connect(ctx, pg)
-		if connectErr != nil {
-			return err
-		}
-		defer postgres.Close(conn)
-		if state == "42501" {
-			return denied(ctx, conn, err)
-		}
-		return createError(ctx, conn, name, err)
+	if !lost && state != "42501" && state != "55000" && state != "53400" {
+		return err
 	}
-	return err
+	conn, connectErr := postgres.Connect(ctx, pg)
+	if connectErr != nil {
+		return err
+	}
+	defer postgres.Close(conn)
+	if state == "42501" {
+		return denied(ctx, conn, err)
+	}
+	if s, getErr := Get(ctx, conn, name); getErr == nil && state != "53400" {
+		switch {
+		case postgres.OnStandby(conn): // whatever has become of its copy of the slot
+			return StandbyError()
+		case s.Lost():
+			return s.lostError()
+		}
+	}
+	if lost {
+		return err
+	}
+	return createError(ctx, conn, name, err)
 }
 
 // denied returns which right is missing, as far as known: an output plugin that may not be used

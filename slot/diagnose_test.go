@@ -6,8 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/postrider/postrider/test/parts/testdb"
-
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
+	"github.com/postrider/postrider/test/parts/testdb"
 )
 
 // diagnosed is what Diagnose says of a place, and its advice.
@@ -65,6 +65,27 @@ func TestDiagnose_TellsTheWALLevelAndAStandbyFromALostSlot(t *testing.T) {
 		require.ErrorIs(t, err, postgres.ErrNotWritable)
 		p.Exec("SELECT pg_promote()") // or the database of the test could not be dropped
 	})
+}
+
+// The server refuses to stream from a slot that has been lost meanwhile, and from the copy that a standby has, with one code.
+func TestRefusedStream_TakesNoCopyOnAStandbyForALostSlot(t *testing.T) {
+	t.Parallel()
+	p, s := checktest.Own(t, "17", nil)
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
+	require.NoError(t, err)
+	refusal := &pgconn.PgError{Code: "55000", Message: "cannot use replication slot"}
+	err = slot.RefusedStream(t.Context(), p.Postgres, p.Name, refusal)
+	require.NotErrorIs(t, err, replication.ErrSlotLost, "the slot is well")
+	require.NotErrorIs(t, err, postgres.ErrNotWritable)
+
+	require.NoError(t, s.Stop(t.Context()))
+	require.NoError(t, os.WriteFile(filepath.Join(s.DataDir(), "standby.signal"), nil, 0o666))
+	require.NoError(t, s.Start(t.Context()))
+	err = slot.RefusedStream(t.Context(), p.Postgres, p.Name, refusal)
+	require.ErrorIs(t, err, postgres.ErrNotWritable)
+	require.NotErrorIs(t, err, replication.ErrSlotLost)
+	p.Conn = parts.Connect(t, p.DSN)
+	p.Exec("SELECT pg_promote()") // or the database of the test could not be dropped
 }
 
 // What is to be typed can be typed: no publication is made of a table that does not exist, and no slot keeps what nobody has made.

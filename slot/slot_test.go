@@ -217,9 +217,15 @@ func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 		require.Equal(t, created.ConfirmedFlushLSN, lost.ConfirmedFlushLSN)
 		require.ErrorContains(t, err, created.ConfirmedFlushLSN.String())
 
+		pg, err := postgres.ReplicationConfig(p.Postgres)
+		require.NoError(t, err)
+		_, refused := replication.Open(t.Context(), pg, replication.DefaultConfig(), p.Name, zerolog.Nop())
+		refused = slot.RefusedStream(t.Context(), p.Postgres, p.Name, refused)
+		require.EqualError(t, refused, lost.Error(), "with the position")
+
 		_, again := slot.Create(t.Context(), p.Conn, p.Config())
 		require.ErrorIs(t, again, slot.ErrExists)
-		require.ErrorContains(t, again, err.Error(), "who makes it anew has to know that it is lost")
+		require.ErrorContains(t, again, lost.Error(), "who makes it anew has to know that it is lost")
 
 		_, err = slot.Advance(t.Context(), p.Conn, p.Name, s.CurrentWALLSN)
 		require.ErrorIs(t, err, replication.ErrSlotLost, "not that there is no slot")

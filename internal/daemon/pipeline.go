@@ -261,7 +261,8 @@ func (p *Pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 		return nil, p.lost(ctx, slot.Disappeared(p.Config.Slot.Name, 0))
 	case err != nil:
 		err = p.Config.Postgres.Explain(err)
-		return nil, p.renewable(slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err))
+		return nil, p.lost(ctx,
+			slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err))
 	}
 	return s, nil
 }

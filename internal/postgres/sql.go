@@ -31,6 +31,11 @@ func Major(conn *pgx.Conn) int {
 	return n
 }
 
+// OnStandby reports whether the server of a connection is a standby, as of its last answer.
+func OnStandby(conn *pgx.Conn) bool {
+	return conn.PgConn().ParameterStatus("in_hot_standby") == "on"
+}
+
 // SetTimeout sets one of the server's timeouts for the session.
 func SetTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duration) error {
 	_, err := conn.Exec(ctx, `SELECT pg_catalog.set_config($1, $2, false)`, name,

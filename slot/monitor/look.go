@@ -20,13 +20,17 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	status, err := m.status(ctx, conn)
-	if errors.Is(err, slot.ErrNotFound) {
+	missing := errors.Is(err, slot.ErrNotFound)
+	if postgres.OnStandby(conn) && (missing || err == nil && status.Lost()) {
+		return nil, slot.StandbyError() // the primary has the slot, not the copy that a standby has
+	}
+	if missing {
 		return m.recordMissing(), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if m.Assigner != nil && !onStandby(conn) {
+	if m.Assigner != nil && !postgres.OnStandby(conn) {
 		if err := m.Assigner.LookIfDue(ctx, conn); err != nil {
 			return nil, err
 		}

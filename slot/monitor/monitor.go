@@ -231,7 +231,7 @@ var errShortLived = errors.New(
 // which may be promoted.
 func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
-	if found == nil && !m.idleSince.IsZero() || onStandby(conn) {
+	if found == nil && !m.idleSince.IsZero() || postgres.OnStandby(conn) {
 		next = min(next, secondLook)
 	}
 	return next
@@ -305,7 +305,7 @@ func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 
 // noteAnswer records that the server of conn answers.
 func (m *Monitor) noteAnswer(conn *pgx.Conn) {
-	if m.answered(m.serverStarted, onStandby(conn)) {
+	if m.answered(m.serverStarted, postgres.OnStandby(conn)) {
 		m.observed = time.Time{} // it may be another server
 	}
 }

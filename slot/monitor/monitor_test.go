@@ -613,6 +613,30 @@ func TestMonitor_TellsOfARestartAndOfAPromotion(t *testing.T) {
 	require.Equal(t, []string{"promoted", "connection_back", "server_restarted", "connection_lost"}, w.events(), "each once")
 }
 
+// A standby has copies of some slots at most, and an address can lead to one before it is promoted.
+func TestMonitor_DoesNotMissTheSlotOnAStandby(t *testing.T) {
+	t.Parallel()
+	p, s := onOwn(t, "17", nil)
+	p.Outbox()
+	w := watch(t, p, p.Need())
+	w.settles(func(o monitor.Observation) bool { return o.Server.Timeline == 1 })
+	require.NoError(t, s.Stop(t.Context()))
+	require.NoError(t, os.RemoveAll(filepath.Join(s.DataDir(), "pg_replslot", p.Name)))
+	require.NoError(t, os.WriteFile(filepath.Join(s.DataDir(), "standby.signal"), nil, 0o666))
+	require.NoError(t, s.Start(t.Context()))
+	o := w.settles(func(o monitor.Observation) bool { return strings.Contains(o.Slot.Error, "is a standby") })
+	require.NotEqual(t, "lost", o.Slot.WALStatus)
+	require.NotContains(t, w.events(), "slot_missing")
+	for len(w.problems) > 0 {
+		require.NotErrorIs(t, <-w.problems, replication.ErrSlotLost)
+	}
+
+	conn := parts.Connect(t, p.DSN)
+	_, err := conn.Exec(t.Context(), "SELECT pg_promote()")
+	require.NoError(t, err)
+	require.ErrorIs(t, w.finds(noticeLimit), replication.ErrSlotLost, "the primary does not have it")
+}
+
 func TestMonitor_TellsOfALostSlot(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, versionsObserved, func(t *testing.T, version string) {

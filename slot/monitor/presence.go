@@ -4,14 +4,7 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
-
-// onStandby reports whether the server of conn is a standby, as of its last answer.
-func onStandby(conn *pgx.Conn) bool {
-	return conn.PgConn().ParameterStatus("in_hot_standby") == "on"
-}
 
 // presence counts the returns of the server. It is safe for concurrent use.
 type presence struct {
