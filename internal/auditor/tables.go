@@ -149,7 +149,7 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 	id := column("the id", "--id-column", o.IDColumn, rule.FieldID)
 	key := column("the key", "--key-column", o.KeyColumn, rule.FieldKey, "aggregate_id",
 		"aggregateid")
-	t = auditTable{name: name, from: tableIdentifier(name), id: id.Name}
+	t = auditTable{name: name, from: slot.QuoteTable(name), id: id.Name}
 	sorted, judged := "", "true"
 	if o.OrderBy != "" {
 		t.column = column("the order", "--order-by", o.OrderBy).Name
@@ -256,8 +256,3 @@ func (t *auditTables) unreadable(table *auditTable, err error) error {
 }
 
 func (t *auditTables) close() { postgres.Close(t.conn) }
-
-func tableIdentifier(name string) string {
-	schema, table := slot.SplitTable(name)
-	return pgx.Identifier{schema, table}.Sanitize()
-}

@@ -105,15 +105,15 @@ func (c Config) KeyColumns(table string) backfill.KeyColumns {
 }
 
 // WriteBackTables are the tables that are written back, with the columns that their routers use.
-func (c Config) WriteBackTables() []writeback.Source {
+func (c Config) WriteBackTables() []prune.Source {
 	names := c.WriteBack.Tables
 	if len(names) == 0 {
 		names = c.Replication.Tables
 	}
-	tables := make([]writeback.Source, len(names))
+	tables := make([]prune.Source, len(names))
 	for i, name := range names {
 		columns := c.KeyColumns(name)
-		tables[i] = writeback.Source{Table: name, ID: columns.ID, Timestamp: columns.Timestamp}
+		tables[i] = prune.Source{Table: name, ID: columns.ID, Timestamp: columns.Timestamp}
 	}
 	return tables
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/postrider/postrider/internal/prune"
 	"github.com/postrider/postrider/internal/writeback"
 	"github.com/postrider/postrider/relay"
 )
@@ -34,7 +35,7 @@ func (d *Daemon) writeBackParts() writeback.Parts {
 		Publication: p.Config.Replication.Publication, Tables: tables,
 		Others: slices.DeleteFunc(slices.Clone(p.Config.Replication.Tables), func(name string) bool {
 			return slices.ContainsFunc(tables,
-				func(src writeback.Source) bool { return src.Table == name })
+				func(src prune.Source) bool { return src.Table == name })
 		}),
 		Letters: d.letters.entries,
 		Progress: func() (streaming bool, published uint64) {

@@ -9,6 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const (
+	eventRouter = "io.debezium.transforms.outbox.EventRouter"
+	decodeSMT   = "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"
+)
+
 // connector is a complete one, with what a test adds to it.
 func connector(more map[string]string) Connector {
 	p := map[string]string{

@@ -16,9 +16,8 @@ import (
 // record that Kafka has acknowledged. Everything before it was published, or was not to be
 // published.
 type Offset struct {
-	Server string // topic.prefix of the connector; empty: not known
-	LSN    uint64 // of the last message of the stream; several may share one
-	TxID   uint32 // of its transaction; zero: a message outside of one
+	LSN  uint64 // of the last message of the stream; several may share one
+	TxID uint32 // of its transaction; zero: a message outside of one
 	// Type is INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, BEGIN or COMMIT; empty before Debezium 1.9.
 	Type     string
 	Events   uint64 // how many rows at LSN were processed; zero: not known, as before Debezium 3.7
@@ -59,7 +58,7 @@ func ParseOffset(data []byte) (none Offset, err error) {
 		if err := json.Unmarshal(data, &alone); err != nil {
 			return none, fmt.Errorf("not an offset of Debezium's PostgreSQL connector: %w", err)
 		}
-		return alone.offset("")
+		return alone.offset()
 	}
 	var all []struct {
 		Partition struct {
@@ -83,14 +82,14 @@ func ParseOffset(data []byte) (none Offset, err error) {
 	case all[0].Offset == nil:
 		return none, errors.New("the offset is null: it was reset")
 	}
-	return all[0].Offset.offset(all[0].Partition.Server)
+	return all[0].Offset.offset()
 }
 
 // messageTypes has pgoutput's letter for each messageType.
 var messageTypes = map[string]byte{"INSERT": 'I', "UPDATE": 'U', "DELETE": 'D', "TRUNCATE": 'T',
 	"MESSAGE": 'M', "BEGIN": 'B', "COMMIT": 'C'}
 
-func (s *storedOffset) offset(server string) (none Offset, err error) {
+func (s *storedOffset) offset() (none Offset, err error) {
 	running := s.Snapshot != nil && s.Snapshot != false && s.Snapshot != "false"
 	switch {
 	case s.Type != "" && messageTypes[s.Type] == 0:
@@ -105,10 +104,8 @@ func (s *storedOffset) offset(server string) (none Offset, err error) {
 		return none, errors.New("the connector was stopped within an incremental snapshot: let it " +
 			"complete, or end it with a signal, then stop the connector")
 	}
-	return Offset{
-		Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
-		Snapshot: running,
-	}, nil
+	return Offset{LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
+		Snapshot: running}, nil
 }
 
 // LastEvent returns the last event of the slot's stream that was published.

@@ -15,13 +15,12 @@ func TestParseOffset_ReadsWhatConnectAnswersAndOneAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	want.Server = "shop"
 	got, err = debezium.ParseOffset([]byte(`{"offsets":[{"partition":{"server":"shop"},"offset":` +
 		alone + "}]}\n"))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	want.Server = "" // As a Java map of byte arrays on disk, with bytes in between that are not text.
+	// As a Java map of byte arrays on disk, with bytes in between that are not text.
 	got, err = debezium.ParseOffset([]byte("\xac\xed\x00\x05sr\x00\x11java.util.HashMap{\xf3\x08\x00\x1d[\"kafka\",{\"server\":\"shop\"}]uq\x00~\x00\x02\x00\x8b" + alone + "x"))
 	require.NoError(t, err)
 	require.Equal(t, want, got)

@@ -6,11 +6,6 @@ import (
 	"strings"
 )
 
-const (
-	eventRouter = "io.debezium.transforms.outbox.EventRouter"
-	decodeSMT   = "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"
-)
-
 // transform is one entry of the list transforms.
 type transform struct {
 	alias, class string

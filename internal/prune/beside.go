@@ -19,9 +19,6 @@ func NewProverFor(ctx context.Context, conn *pgx.Conn, user, slotName,
 	return p, p.mark(ctx)
 }
 
-// CheckState returns why the table of the saved coverage cannot be used, with advice.
-func CheckState(ctx context.Context, conn *pgx.Conn) error { return verifyStateTable(ctx, conn) }
-
 // mark makes the slot recognisable after a restart, see markSlot.
 func (p *Prover) mark(ctx context.Context) error {
 	s, err := readStream(ctx, p.conn, p.slot)

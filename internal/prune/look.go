@@ -64,7 +64,7 @@ type Prover struct {
 // NewProver returns a Prover. Errors: the state table is missing or not trusted.
 func NewProver(ctx context.Context, conn *pgx.Conn, slotName, publication string,
 	retention time.Duration) (*Prover, error) {
-	if err := verifyStateTable(ctx, conn); err != nil {
+	if err := CheckState(ctx, conn); err != nil {
 		return nil, err
 	}
 	system, err := postgres.SystemIdentifier(ctx, conn)

@@ -101,7 +101,7 @@ func (r *partitionRun) removePartition(ctx context.Context, p *partition) (why s
 	if p.Pending {
 		return r.finalize(ctx, p)
 	}
-	sealed := p.Seal != nil && p.Seal.ours()
+	sealed := p.Seal.ours()
 	if r.refused && !sealed {
 		return "", nil
 	}
@@ -232,7 +232,7 @@ func (r *partitionRun) unproven(ctx context.Context, p *partition) (why string, 
 func (r *partitionRun) detach(ctx context.Context, p *partition) error {
 	alter := "ALTER TABLE " + r.table.quoted() + " DETACH PARTITION " + p.quoted()
 	if r.table.HasDefault {
-		err := r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+		err := r.transaction(ctx, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, alter); err != nil {
 				return err
 			}
@@ -252,10 +252,7 @@ func (r *partitionRun) detach(ctx context.Context, p *partition) error {
 // finalize ends a detachment that was interrupted. One that is not of this slot, or not of a
 // proven partition, belongs to the session that began it.
 func (r *partitionRun) finalize(ctx context.Context, p *partition) (why string, err error) {
-	m, ok := mark{}, false
-	if p.Seal != nil {
-		m, ok = p.Seal.mark()
-	}
+	m, ok := p.Seal.mark()
 	const pending, end = "its DETACH CONCURRENTLY is pending, and ", "; end it: "
 	switch reason := r.table.refusesPartition(p); {
 	case !ok || m.Slot != r.slot || !m.Proven:

@@ -101,7 +101,7 @@ func (r *partitionRun) create(ctx context.Context, p *partition) (why string, er
 	if r.dryRun {
 		return "", nil
 	}
-	err = r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+	err = r.transaction(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('statement_timeout', $1, true)`,
 			fmt.Sprintf("%dms", (r.lockTimeout+createTimeout).Milliseconds()))
 		if err == nil && r.table.Owner != r.table.Role {

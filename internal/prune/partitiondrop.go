@@ -62,7 +62,7 @@ func (r *partitionRun) dropAlone(ctx context.Context, oid uint32, schema, name s
 		r.removed(quoted)
 		return nil
 	}
-	err := r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+	err := r.transaction(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "LOCK TABLE ONLY "+quoted+" IN ACCESS EXCLUSIVE MODE")
 		if err != nil {
 			return err
@@ -100,10 +100,7 @@ func (r *partitionRun) drop(ctx context.Context, tx pgx.Tx, oid uint32, schema,
 	if err := json.Unmarshal(document, &t); err != nil {
 		return err
 	}
-	m, ok := mark{}, false
-	if t.Seal != nil {
-		m, ok = t.Seal.mark()
-	}
+	m, ok := t.Seal.mark()
 	if t.OID != oid || t.Attached || t.Owner != r.table.Owner || !ok || !m.Proven ||
 		m.Slot != r.slot || m.Schema != r.table.Schema || m.Table != r.table.Name {
 		return errChanged

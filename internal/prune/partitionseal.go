@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -44,14 +43,14 @@ type mark struct {
 	Proven bool   `json:"proven"` // every row was delivered, and none has come since
 }
 
-// ours reports whether postrider made the constraint, for whatever slot.
+// ours reports whether postrider made the constraint, for whatever slot. Nil: there is none.
 func (s *seal) ours() bool {
 	_, ok := s.mark()
 	return ok
 }
 
 func (s *seal) mark() (m mark, ok bool) {
-	if s.Def != sealDef || json.Unmarshal([]byte(s.Comment), &m) != nil {
+	if s == nil || s.Def != sealDef || json.Unmarshal([]byte(s.Comment), &m) != nil {
 		return mark{}, false
 	}
 	return m, m.Slot != "" && m.Table != ""
@@ -62,7 +61,7 @@ var errChanged = errors.New("it was changed meanwhile by another session")
 
 // seal adds the constraint. It waits for the partition's writers, at most lock_timeout.
 func (r *partitionRun) seal(ctx context.Context, p *partition) error {
-	return r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+	return r.transaction(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "ALTER TABLE "+p.quoted()+" ADD CONSTRAINT "+sealName+" "+sealDef)
 		if err != nil {
 			return err
@@ -76,7 +75,7 @@ func (r *partitionRun) seal(ctx context.Context, p *partition) error {
 
 // recordProof notes in the mark of a sealed partition that its rows are delivered.
 func (r *partitionRun) recordProof(ctx context.Context, p *partition) error {
-	return r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+	return r.transaction(ctx, func(tx pgx.Tx) error {
 		if err := r.comment(ctx, tx, p, true); err != nil {
 			return err
 		}
@@ -112,7 +111,7 @@ func (r *partitionRun) sameAttached(ctx context.Context, tx pgx.Tx, p *partition
 
 // unseal lets rows in again.
 func (r *partitionRun) unseal(ctx context.Context, p *partition) error {
-	err := r.transaction(ctx, r.lockTimeout, func(tx pgx.Tx) error {
+	err := r.transaction(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, p.unsealSQL()); err != nil {
 			return err
 		}
@@ -134,7 +133,7 @@ func (p *partition) unsealSQL() string {
 func (t *partitionedTable) left() (partitions, statements []string) {
 	for i := range t.Partitions {
 		p := &t.Partitions[i]
-		if p.Seal == nil || !p.Seal.ours() {
+		if !p.Seal.ours() {
 			continue
 		}
 		statement := p.unsealSQL()
@@ -150,12 +149,11 @@ func (t *partitionedTable) finalizeSQL(p *partition) string {
 	return "ALTER TABLE " + t.quoted() + " DETACH PARTITION " + p.quoted() + " FINALIZE"
 }
 
-// transaction runs f in one that waits for each lock at most lockTimeout.
-func (r *partitionRun) transaction(ctx context.Context, lockTimeout time.Duration,
-	f func(pgx.Tx) error) error {
+// transaction runs f in one that waits for each lock at most r.lockTimeout.
+func (r *partitionRun) transaction(ctx context.Context, f func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('lock_timeout', $1, true)`,
-			fmt.Sprintf("%dms", lockTimeout.Milliseconds()))
+			fmt.Sprintf("%dms", r.lockTimeout.Milliseconds()))
 		if err != nil {
 			return err
 		}

@@ -146,10 +146,7 @@ func (p *Pruner) mark(ctx context.Context, mode Mode) error {
 	if p.marked || mode == DryRun {
 		return nil
 	}
-	s, err := readStream(ctx, p.conn, p.parts.Slot)
-	if err == nil {
-		err = markSlot(ctx, p.conn, s)
-	}
+	err := p.prover.mark(ctx)
 	p.marked = err == nil
 	return err
 }

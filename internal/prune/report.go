@@ -2,14 +2,12 @@ package prune
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/slot"
 )
 
 // Report is what a run did, or would do.
@@ -66,10 +64,7 @@ func (r *Report) Refusal() error {
 
 // refuse puts an error of refuse into the report.
 func (r *TableReport) refuse(err error) {
-	r.refused, r.Refused = err, err.Error()
-	if advised := new(slot.Error); errors.As(err, &advised) {
-		r.Fix = advised.Fix
-	}
+	r.refused, r.Refused, r.Fix = err, err.Error(), fixOf(err)
 }
 
 // gaps are the times between the ranges, and that before the first one, as far as there were rows

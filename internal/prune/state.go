@@ -43,7 +43,8 @@ const checkStateTable = `SELECT c.oid, c.relkind = 'r'::"char" AND c.relpersiste
 	JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
 	WHERE n.nspname = 'public' AND c.relname = 'postrider_prune'`
 
-func verifyStateTable(ctx context.Context, conn *pgx.Conn) error {
+// CheckState returns why the table of the saved coverage cannot be used, with advice.
+func CheckState(ctx context.Context, conn *pgx.Conn) error {
 	type row struct {
 		OID                     uint32
 		Plain, Trusted, Granted bool

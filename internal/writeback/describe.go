@@ -12,13 +12,6 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Source is an outbox table with the columns that its router uses.
-type Source struct {
-	Table string // schema.name
-	// ID is the column with the id of the event; Timestamp that with its time, or empty.
-	ID, Timestamp string
-}
-
 // relation is a table, or a leaf partition of one, as the catalog has it.
 type relation struct {
 	OID       uint32   `json:"oid"`
@@ -159,7 +152,7 @@ var boundTypes = []string{
 
 // proven is the relation for the proof, with the first of some columns that is there, of a fitting
 // type, and not written.
-func (r *relation) proven(src Source, cfg Config) prune.Relation {
+func (r *relation) proven(src prune.Source, cfg Config) prune.Relation {
 	p := prune.Relation{OID: r.OID, Name: r.name()}
 	for _, name := range append([]string{src.Timestamp, "created_at"}, r.Key...) {
 		c, found := r.column(name)

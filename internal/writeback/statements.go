@@ -15,7 +15,7 @@ import (
 type statements struct {
 	cfg Config
 	*relation
-	src Source
+	src prune.Source
 }
 
 // pendingColumn is the column that shows which rows are pending.

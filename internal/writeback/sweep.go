@@ -25,7 +25,7 @@ type counts struct{ published, failed int64 }
 
 // table is a table that is written to, with the names under which its dead letters come.
 type table struct {
-	src       Source
+	src       prune.Source
 	names     []string
 	relations []*relation // ordinary tables without problems
 }

@@ -21,7 +21,7 @@ type Parts struct {
 	Postgres          postgres.Config
 	Config            Config
 	Slot, Publication string
-	Tables            []Source
+	Tables            []prune.Source
 	Others            []string // tables of the relay that are not written back
 	// Letters returns all dead letters, resolved ones too. nil: there are none.
 	Letters func(ctx context.Context) ([]*deadletter.Entry, error)

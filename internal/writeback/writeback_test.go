@@ -79,7 +79,7 @@ func newPlace(t *testing.T, table string, change func(*Config)) *place {
 	}
 	require.NoError(t, cfg.Validate())
 	p.parts = Parts{Postgres: p.Login(p.role), Config: cfg, Slot: p.Name, Publication: "postrider",
-		Tables:  []Source{{Table: "public.outbox", ID: "id"}},
+		Tables:  []prune.Source{{Table: "public.outbox", ID: "id"}},
 		Letters: func(context.Context) ([]*deadletter.Entry, error) { return p.letters, nil },
 		Metrics: metrics.New(prometheus.NewRegistry(), p.Name), Log: zerolog.New(zerolog.NewTestWriter(t))}
 	p.restart()

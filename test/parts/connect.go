@@ -199,16 +199,6 @@ type ConnectorState struct {
 	Trace string `json:"trace"` // of the exception, if it failed
 }
 
-// Status requests how the connector is.
-func (w *ConnectWorker) Status(t testing.TB, name string) (s ConnectorStatus) {
-	t.Helper()
-	w.await(t, name, func(now ConnectorStatus) bool {
-		s = now
-		return true
-	})
-	return s
-}
-
 // await waits until the connector's status is as wanted. Just after a connector was created, a
 // worker may not have it yet.
 func (w *ConnectWorker) await(t testing.TB, name string, wanted func(ConnectorStatus) bool) {

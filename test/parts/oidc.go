@@ -85,13 +85,6 @@ func (o *OIDC) JWKS() string { return o.server.URL + "/jwks" }
 // Issuer is the claim iss.
 func (o *OIDC) Issuer() string { return o.server.URL }
 
-// Lifetime is that of further tokens.
-func (o *OIDC) Lifetime(d time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lifetime = d
-}
-
 // Claims of further tokens, beside or in place of the usual ones.
 func (o *OIDC) Claims(c map[string]any) {
 	o.mu.Lock()
