@@ -110,7 +110,7 @@ func TestCheck_HasNothingToSayAboutAGoodSetup(t *testing.T) {
 	}
 }
 
-// heal types what the fix of a topic's finding says, as kafka-configs.sh would.
+// healTopic types what the fix of a topic's finding says, as kafka-configs.sh would.
 func (s *shop) healTopic(t *testing.T, f check.Finding) {
 	t.Helper()
 	m := regexp.MustCompile(`^kafka-configs\.sh --bootstrap-server \S+ --alter --topic (\S+) --add-config ([a-z.]+)=([a-zA-Z0-9]+)`).FindStringSubmatch(f.Fix)
