@@ -95,6 +95,7 @@ func (c *Config) newClient(log zerolog.Logger, dial dialFunc,
 		kgo.BrokerMaxWriteBytes(c.LargestRequest()),
 		kgo.BrokerMaxReadBytes(c.LargestAnswer()),
 		kgo.FetchMaxBytes(c.LargestAnswer()), // may not be more
+		kgo.MaxDecompressBatchBytes(int(c.LargestPlainBatch())),
 	}
 	if c.Version != "" {
 		all = append(all, kgo.MaxVersions(kversion.FromString(c.Version)))

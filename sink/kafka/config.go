@@ -212,6 +212,10 @@ const (
 	// answerLimit is the largest answer that is read, if max_message_bytes needs no more. A client
 	// allocates as much as the first bytes of an answer promise.
 	answerLimit = 48 << 20
+	// plainLimit is the most that a batch may have before compression to be read, if
+	// max_message_bytes needs no more. No batch of the relay has more (LargestBatch), and no window
+	// of zstd has at the levels of Kafka's clients. A few KiB can decompress to gigabytes.
+	plainLimit = 128 << 20
 )
 
 // LargestAnswer is the most that a broker may send at once.
@@ -219,6 +223,9 @@ func (c *Config) LargestAnswer() int32 { return c.atLeast(answerLimit) }
 
 // LargestRequest is what the client may write at once.
 func (c *Config) LargestRequest() int32 { return c.atLeast(requestLimit) }
+
+// LargestPlainBatch is the most that a batch that is read may have before compression.
+func (c *Config) LargestPlainBatch() int32 { return c.atLeast(plainLimit) }
 
 func (c *Config) atLeast(limit int32) int32 {
 	return max(limit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated

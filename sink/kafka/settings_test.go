@@ -139,3 +139,15 @@ func TestBackoff_DoublesUpToItsLimit(t *testing.T) {
 	cfg.RetryBackoff = 2 * longestRetry
 	require.GreaterOrEqual(t, cfg.Backoff(cfg.RetryBackoff)(5), 2*longestRetry)
 }
+
+// The relay reads again what it has published.
+func TestConfig_ABatchThatIsWrittenCanBeRead(t *testing.T) {
+	for _, compression := range []string{"none", "zstd"} {
+		for _, size := range []int{1 << 20, 200 << 20, 1<<30 - 1<<20} {
+			cfg := valid()
+			cfg.Compression, cfg.MaxMessageBytes = compression, size
+			require.NoError(t, cfg.Validate())
+			require.GreaterOrEqual(t, cfg.LargestPlainBatch(), cfg.LargestBatch())
+		}
+	}
+}

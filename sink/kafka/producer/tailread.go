@@ -21,7 +21,8 @@ const (
 	// record.
 	tailGap = 64 << 20
 	// tailFetch is the size of a fetch request, and tailReaders how many partitions are read at a
-	// time. Their product is the memory of the reading.
+	// time. Their product is the memory of the reading, unless batches are larger: each takes at
+	// most kafka.Config.LargestPlainBatch.
 	tailFetch   = 1 << 20
 	tailReaders = 4
 	// tailMinOlder is how many of the source's records in a row have to be older than the session's

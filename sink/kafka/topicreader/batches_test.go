@@ -1,6 +1,9 @@
 package topicreader
 
 import (
+	"encoding/binary"
+	"hash/crc32"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,21 +41,12 @@ func TestReader_ReadsEveryKindOfBatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 			asked := make(chan int64, 10)
-			c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
-				c.KeepControl()
-				of := r.(*kmsg.FetchRequest).Topics[0]
-				offset := of.Partitions[0].FetchOffset
+			answerFetches(c, func(offset int64) []byte {
 				asked <- offset
-				answer := r.ResponseKind().(*kmsg.FetchResponse)
-				topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
-				topic.Topic, topic.TopicID = of.Topic, of.TopicID
-				p.RecordBatches, p.HighWatermark = test.batch, 20
 				if offset >= test.next { // the rest is there, and empty
-					p.RecordBatches = parts.RecordBatch(offset, int32(19-offset), false, false) //nolint:gosec // small
+					return parts.RecordBatch(offset, int32(19-offset), false, false) //nolint:gosec // small
 				}
-				topic.Partitions = append(topic.Partitions, p)
-				answer.Topics = append(answer.Topics, topic)
-				return answer, nil, true
+				return test.batch
 			})
 			r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), false)
 			require.NoError(t, err)
@@ -74,6 +68,52 @@ func TestReader_ReadsEveryKindOfBatch(t *testing.T) {
 			require.Empty(t, asked)
 		})
 	}
+}
+
+// answerFetches has brokers answer each fetch request for a partition with a batch.
+func answerFetches(c *kfake.Cluster, batch func(offset int64) []byte) {
+	c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		of := r.(*kmsg.FetchRequest).Topics[0]
+		answer := r.ResponseKind().(*kmsg.FetchResponse)
+		topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		topic.Topic, topic.TopicID = of.Topic, of.TopicID
+		p.RecordBatches, p.HighWatermark = batch(of.Partitions[0].FetchOffset), 20
+		topic.Partitions = append(topic.Partitions, p)
+		answer.Topics = append(answer.Topics, topic)
+		return answer, nil, true
+	})
+}
+
+// snappyBatch is a batch of offset 10 that claims to have so many bytes before compression.
+func snappyBatch(t *testing.T, bytes uint64) []byte {
+	var b kmsg.RecordBatch
+	require.NoError(t, b.ReadFrom(parts.RecordBatch(10, 0, false, false)))
+	b.Attributes = int16(kgo.CodecSnappy)
+	b.Records = append(binary.AppendUvarint(nil, bytes), "no record"...)
+	raw := b.AppendTo(nil)
+	b.Length = int32(len(raw) - 12)                                            //nolint:gosec // small
+	b.CRC = int32(crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli))) //nolint:gosec // bits
+	return b.AppendTo(nil)
+}
+
+// A few bytes of another client must not take gigabytes of the relay's memory.
+func TestReader_RefusesABatchThatDecompressesToTooMuch(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+	cfg := quick(c.ListenAddrs()...)
+	r, err := Open(parts.Within(t, parts.Patience), cfg, false)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	large, requests := snappyBatch(t, uint64(cfg.LargestPlainBatch())+1), atomic.Int64{}
+	answerFetches(c, func(int64) []byte { requests.Add(1); return large })
+	err = r.Scan(parts.Within(t, parts.Patience), Span{"orders", 0, 10, 20}, 0,
+		func(*kgo.Record) error { return nil })
+	require.EqualError(t, err, `read partition 0 of topic "orders" at offset 10: the batch at `+
+		`offset 10 of partition 0 has more than 134217728 bytes before compression; set `+
+		`sink.kafka.max_message_bytes to at least the size of the batch before compression, or `+
+		`delete the batch, and all records of the partition before it, with `+
+		`kafka-delete-records.sh: up to offset 11`)
+	require.EqualValues(t, 1, requests.Load(), "another try does not help")
 }
 
 // Where retention moves the beginning while a partition is read, the reading goes on there.

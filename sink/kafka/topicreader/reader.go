@@ -31,7 +31,7 @@ type Reader struct {
 	client    *kafka.Client
 	admin     *kadm.Client
 	committed bool
-	unpack    kgo.Decompressor
+	unpack    kgo.Decompressor // of the client, which limits what a batch decompresses to
 
 	mu      sync.Mutex         // guards leaders
 	leaders map[string]leaders // by topic, until a request fails
@@ -55,8 +55,9 @@ type Fetched struct {
 // New makes a reader of the records that client sees. committed: those of open and aborted
 // transactions are left out, and the end of a partition is where the first open one begins.
 func New(client *kafka.Client, committed bool) *Reader {
+	unpack, _ := client.OptValue(kgo.WithDecompressor).(kgo.Decompressor) // each client has one
 	return &Reader{client: client, committed: committed, admin: kadm.NewClient(client.Client),
-		unpack: kgo.DefaultDecompressor(), leaders: map[string]leaders{}}
+		unpack: unpack, leaders: map[string]leaders{}}
 }
 
 // Open makes a reader with connections of its own, which Close ends. Errors are those of
@@ -200,10 +201,22 @@ func (r *Reader) decode(ctx context.Context, topic string, offset int64,
 		options.IsolationLevel = kgo.ReadCommitted()
 	}
 	f, next := kgo.ProcessFetchPartition(options, p, r.unpack, nil)
+	if batch, ok := errors.AsType[*kgo.ErrDecompressTooLarge](f.Err); ok {
+		return Fetched{}, r.tooLarge(batch)
+	}
 	if f.Err != nil {
 		return Fetched{}, fmt.Errorf("read offset %d of partition %d: %w", next, p.Partition, f.Err)
 	}
 	return Fetched{p.Partition, f.Records, next, p.HighWatermark}, nil
+}
+
+// tooLarge is the error for a batch that the relay itself does not write.
+func (r *Reader) tooLarge(batch *kgo.ErrDecompressTooLarge) error {
+	return kafka.Advise(fmt.Errorf("the batch at offset %d of partition %d has more than %d bytes "+
+		"before compression", batch.Offset, batch.Partition, r.client.Config.LargestPlainBatch()),
+		"set sink.kafka.max_message_bytes to at least the size of the batch before compression, or "+
+			"delete the batch, and all records of the partition before it, with "+
+			"kafka-delete-records.sh: up to offset %d", batch.NextOffset)
 }
 
 // retry repeats a request while leaders move, as they do just after a topic was created, until
