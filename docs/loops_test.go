@@ -91,6 +91,7 @@ var waits = map[string]string{
 	"sink/kafka/producer.transactionWriter.awaitStored": "100 us, growing to 50 ms",
 	"sink/kafka/producer.transactionWriter.run":         "one turn for each time that the queue is filled",
 	"sink/kafka/topicreader.Reader.Scan":                "50 ms when an answer brings nothing, for sink.kafka.delivery_timeout (TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing)",
+	"sink/kafka/topicreader.Reader.fetch":               "50 ms, and what the broker says of its quota, for sink.kafka.delivery_timeout (TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing)",
 	"sink/kafka/topicreader.Reader.retry":               "100 ms, doubling, six times",
 	"sink/memory.session.Publish":                       "for tests",
 	"sink/memory.session.answer":                        "for tests",

@@ -183,18 +183,22 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 
 // idleAnswers are those of a broker that answers at once and brings nothing of what it reports
 // to be there.
-var idleAnswers = map[string]func(*kmsg.FetchResponseTopicPartition){
-	"nothing": func(p *kmsg.FetchResponseTopicPartition) {
-		p.HighWatermark,
-			p.LastStableOffset = 7, 7
+var idleAnswers = map[string]func(*kmsg.FetchResponse){
+	"nothing": func(answer *kmsg.FetchResponse) {
+		p := &answer.Topics[0].Partitions[0]
+		p.HighWatermark, p.LastStableOffset = 7, 7
 	},
-	"out of range": func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.OffsetOutOfRange.Code },
-	"no leader":    func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.NotLeaderForPartition.Code },
+	"out of range": func(answer *kmsg.FetchResponse) {
+		answer.Topics[0].Partitions[0].ErrorCode = kerr.OffsetOutOfRange.Code
+	},
+	"no leader": func(answer *kmsg.FetchResponse) {
+		answer.Topics[0].Partitions[0].ErrorCode = kerr.NotLeaderForPartition.Code
+	},
+	"throttled": func(answer *kmsg.FetchResponse) { answer.Topics, answer.ThrottleMillis = nil, 1 },
 }
 
 // idly has a broker answer so, and counts its requests.
-func idly(t *testing.T, fake *embedded.Kafka,
-	answer func(*kmsg.FetchResponseTopicPartition)) *atomic.Int64 {
+func idly(t *testing.T, fake *embedded.Kafka, answer func(*kmsg.FetchResponse)) *atomic.Int64 {
 	var requests atomic.Int64
 	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		fake.Cluster.KeepControl()
@@ -205,10 +209,10 @@ func idly(t *testing.T, fake *embedded.Kafka,
 			t.Topic, t.TopicID = of.Topic, of.TopicID
 			p := kmsg.NewFetchResponseTopicPartition()
 			p.RecordBatches = []byte{}
-			answer(&p)
 			t.Partitions = append(t.Partitions, p)
 			response.Topics = append(response.Topics, t)
 		}
+		answer(response)
 		return response, nil, true
 	})
 	return &requests
@@ -270,7 +274,7 @@ func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
 		topic := parts.Unique("letters")
 		broker.CreateTopic(t, topic, 1, nil)
 		d := openDeadLetters(t, broker, topic, "", nil)
-		requests := idly(t, fake, func(*kmsg.FetchResponseTopicPartition) {})
+		requests := idly(t, fake, func(*kmsg.FetchResponse) {})
 		for began := time.Now(); time.Since(began) < patient; {
 			require.NoError(t, d.Read(t.Context(), time.Second, func(*sink.Message, int64) {}))
 		}

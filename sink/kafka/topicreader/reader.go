@@ -117,10 +117,7 @@ func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, 
 			}
 			request.Topics = []kmsg.FetchRequestTopic{{Topic: topic, TopicID: led.id,
 				Partitions: partitions}}
-			answer, err := request.RequestWith(ctx, r.client.Broker(int(leader)))
-			if err == nil {
-				err = kerr.ErrorForCode(answer.ErrorCode)
-			}
+			answer, err := r.fetch(ctx, leader, request)
 			if err != nil {
 				return err
 			}
@@ -147,6 +144,24 @@ func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, 
 		return nil
 	})
 	return all, err
+}
+
+// fetch sends a fetch request. A broker whose quota is used up answers without any partition, and
+// the client sends the next request once the broker allows it.
+func (r *Reader) fetch(ctx context.Context, leader int32,
+	request *kmsg.FetchRequest) (*kmsg.FetchResponse, error) {
+	for {
+		answer, err := request.RequestWith(ctx, r.client.Broker(int(leader)))
+		if err == nil {
+			err = kerr.ErrorForCode(answer.ErrorCode)
+		}
+		if err != nil || answer.ThrottleMillis <= 0 || len(answer.Topics) > 0 {
+			return answer, err
+		}
+		if err := kafka.Pause(ctx, kafka.ReadPause); err != nil {
+			return nil, err
+		}
+	}
 }
 
 func (r *Reader) leadersOf(ctx context.Context, topic string) (leaders, error) {

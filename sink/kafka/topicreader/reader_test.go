@@ -167,3 +167,26 @@ func TestReader_AsksAgainForATopicThatABrokerDoesNotHave(t *testing.T) {
 		require.Equal(t, map[string][]int64{"orders": {0, 0}, "missing": {}}, ends)
 	}
 }
+
+// A broker answers a fetch request beyond a quota without any partition.
+func TestReader_GoesOnOnceAQuotaAllows(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+	r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), true)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	throttled := 0
+	c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if throttled > tries {
+			return nil, nil, false
+		}
+		c.KeepControl()
+		throttled++
+		answer := r.ResponseKind().(*kmsg.FetchResponse)
+		answer.ThrottleMillis = 1
+		return answer, nil, true
+	})
+	answers, err := r.Fetch(parts.Within(t, parts.Patience), "orders", map[int32]int64{0: 0}, 1000, 0)
+	require.NoError(t, err)
+	require.Equal(t, []Fetched{{Records: answers[0].Records}}, answers)
+	require.Greater(t, throttled, tries)
+}
