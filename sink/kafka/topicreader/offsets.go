@@ -170,7 +170,7 @@ func (r *Reader) offset(ctx context.Context, topic string, partition int32, time
 	p.Partition, p.Timestamp = partition, time
 	request.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic,
 		Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
-	answer, err := request.RequestWith(ctx, r.client.Broker(int(leader)))
+	answer, err := request.RequestWith(ctx, r.broker(leader))
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,7 +152,7 @@ func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, 
 func (r *Reader) fetch(ctx context.Context, leader int32,
 	request *kmsg.FetchRequest) (*kmsg.FetchResponse, error) {
 	for {
-		answer, err := request.RequestWith(ctx, r.client.Broker(int(leader)))
+		answer, err := request.RequestWith(ctx, r.broker(leader))
 		if err == nil {
 			err = kerr.ErrorForCode(answer.ErrorCode)
 		}
@@ -162,6 +163,28 @@ func (r *Reader) fetch(ctx context.Context, leader int32,
 			return nil, err
 		}
 	}
+}
+
+// broker is one that leads a partition, for requests.
+type broker struct {
+	client *kafka.Client
+	*kgo.Broker
+}
+
+func (r *Reader) broker(id int32) broker {
+	return broker{r.client, r.client.Broker(int(id))}
+}
+
+// Request implements kmsg.Requestor. The client has no public error for a broker that has left the
+// cluster: another one leads the partition by then.
+func (b broker) Request(ctx context.Context, request kmsg.Request) (kmsg.Response, error) {
+	answer, err := b.Broker.Request(ctx, request)
+	same := func(other *kgo.Broker) bool { return *other == *b.Broker }
+	if err != nil && kafka.Class(err) == nil &&
+		!slices.ContainsFunc(b.client.DiscoveredBrokers(), same) {
+		err = fmt.Errorf("%w: %w", kerr.LeaderNotAvailable, err)
+	}
+	return answer, err
 }
 
 func (r *Reader) leadersOf(ctx context.Context, topic string) (leaders, error) {

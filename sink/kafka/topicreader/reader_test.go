@@ -1,6 +1,7 @@
 package topicreader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -189,4 +190,28 @@ func TestReader_GoesOnOnceAQuotaAllows(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Fetched{{Records: answers[0].Records}}, answers)
 	require.Greater(t, throttled, tries)
+}
+
+// A reader knows a leader until a request fails. The client has no more than the brokers that are
+// in the cluster.
+func TestReader_FindsTheLeaderAfterOneThatHasLeftTheCluster(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+	r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), true)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	for name, request := range map[string]func(ctx context.Context) error{
+		"fetch": func(ctx context.Context) error {
+			_, err := r.Fetch(ctx, "orders", map[int32]int64{0: 0}, 1000, 0)
+			return err
+		},
+		"start": func(ctx context.Context) error {
+			_, err := r.Start(ctx, "orders", 0)
+			return err
+		},
+	} {
+		led, err := r.leadersOf(t.Context(), "orders")
+		require.NoError(t, err)
+		led.of[0] = 7 // a broker that is not in the cluster
+		require.NoError(t, request(parts.Within(t, parts.Patience)), name)
+	}
 }
