@@ -181,6 +181,34 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 	}
 }
 
+// The high watermark of a new leader may be behind that of the one before for a moment: a dead
+// letter that was read cannot be read again then, and is not deleted.
+func TestDeadLetters_AreNotDeletedWhereTheHighWatermarkIsBehind(t *testing.T) {
+	broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{})
+	topic := parts.Unique("letters")
+	broker.CreateTopic(t, topic, 1, nil)
+	client := broker.Client(t, kgo.TransactionalID(parts.Unique("dead")))
+	require.NoError(t, client.BeginTransaction())
+	require.NoError(t, client.ProduceSync(t.Context(),
+		&kgo.Record{Topic: topic, Value: []byte("committed")}).FirstErr())
+	d := openDeadLetters(t, broker, topic, "", nil)
+	values, _ := readLetters(t, d, 0)
+	require.Empty(t, values)
+	require.NoError(t, client.EndTransaction(t.Context(), kgo.TryCommit))
+
+	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		again := r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset == 0
+		return emptyAnswer(r), nil, again // to the first one, of the record that is now committed
+	})
+	var delivered []string
+	each := func(m *sink.Message, _ int64) { delivered = append(delivered, string(m.Value)) }
+	require.ErrorIs(t, d.Read(parts.Within(t, parts.Patience), time.Second, each),
+		sink.ErrUnreachable)
+	require.Empty(t, delivered)
+	require.NoError(t, d.Read(parts.Within(t, parts.Patience), 0, each))
+	require.Equal(t, []string{"committed"}, delivered)
+}
+
 // idleAnswers are those of a broker that answers at once and brings nothing of what it reports
 // to be there.
 var idleAnswers = map[string]func(*kmsg.FetchResponse){
@@ -197,21 +225,27 @@ var idleAnswers = map[string]func(*kmsg.FetchResponse){
 	"throttled": func(answer *kmsg.FetchResponse) { answer.Topics, answer.ThrottleMillis = nil, 1 },
 }
 
+// emptyAnswer answers a fetch request with partitions without records.
+func emptyAnswer(r kmsg.Request) *kmsg.FetchResponse {
+	answer := r.ResponseKind().(*kmsg.FetchResponse)
+	for _, of := range r.(*kmsg.FetchRequest).Topics {
+		t := kmsg.NewFetchResponseTopic()
+		t.Topic, t.TopicID = of.Topic, of.TopicID
+		p := kmsg.NewFetchResponseTopicPartition()
+		p.RecordBatches = []byte{}
+		t.Partitions = append(t.Partitions, p)
+		answer.Topics = append(answer.Topics, t)
+	}
+	return answer
+}
+
 // idly has a broker answer so, and counts its requests.
 func idly(t *testing.T, fake *embedded.Kafka, answer func(*kmsg.FetchResponse)) *atomic.Int64 {
 	var requests atomic.Int64
 	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		fake.Cluster.KeepControl()
 		requests.Add(1)
-		response := r.ResponseKind().(*kmsg.FetchResponse)
-		for _, of := range r.(*kmsg.FetchRequest).Topics {
-			t := kmsg.NewFetchResponseTopic()
-			t.Topic, t.TopicID = of.Topic, of.TopicID
-			p := kmsg.NewFetchResponseTopicPartition()
-			p.RecordBatches = []byte{}
-			t.Partitions = append(t.Partitions, p)
-			response.Topics = append(response.Topics, t)
-		}
+		response := emptyAnswer(r)
 		answer(response)
 		return response, nil, true
 	})

@@ -122,6 +122,9 @@ func (d *DeadLetters) Get(ctx context.Context, partition int32,
 	}
 	answers, err := d.reader.Fetch(ctx, d.topic, map[int32]int64{partition: offset}, deadLetterBytes,
 		0)
+	if err == nil && answers[0].Next <= offset {
+		err = fmt.Errorf("%w: the leader does not let it be read yet", sink.ErrUnreachable)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read offset %d of partition %d of topic %q: %w", offset, partition,
 			d.topic, err)
