@@ -8,7 +8,8 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// leastAnswer is the size of the request's number, with which every answer begins.
+// leastAnswer is the size of the request's number, with which the first answer of a connection
+// begins. Later ones may be empty: the tokens of a login before Kafka 1.0 come without a number.
 const leastAnswer = 4
 
 // firstAnswer bounds the first answer of a connection: which versions of which requests the broker
@@ -45,12 +46,17 @@ func (a *answers) follow(p []byte) error {
 		if a.have < len(a.length) {
 			return nil
 		}
-		most := a.most
+		least, most := 0, a.most
 		if !a.begun {
-			most = firstAnswer
+			least, most = leastAnswer, firstAnswer
 		}
-		length := int32(binary.BigEndian.Uint32(a.length[:])) //nolint:gosec // as the protocol has it
-		if length < leastAnswer || int(length) > most {
+		length := int(int32(binary.BigEndian.Uint32(a.length[:]))) //nolint:gosec // of the protocol
+		if a.begun && length > most {
+			return Advise(fmt.Errorf("%w: an answer of %d bytes is larger than the limit of %d",
+				sink.ErrUnreachable, length, most),
+				"set sink.kafka.max_message_bytes to the size of the largest batch in the topics")
+		}
+		if length < least || length > most {
 			return fmt.Errorf("%w: %w: it begins with the bytes %q, which is no length: is this a "+
 				"listener of Kafka, without TLS?", sink.ErrUnreachable, errNoAnswer, a.length[:])
 		}

@@ -32,10 +32,6 @@ func TestAnswers_FollowsLengthsHoweverTheyAreDivided(t *testing.T) {
 func TestAnswers_RefusesWhatIsNoLength(t *testing.T) {
 	a := answers{most: 5000}
 	require.ErrorIs(t, a.follow([]byte("HTTP/1.1 400 Bad Request")), sink.ErrUnreachable)
-	a = answers{most: 5000}
-	require.NoError(t, a.follow(framed(10)))
-	require.NoError(t, a.follow([]byte{0, 0}))
-	require.ErrorIs(t, a.follow([]byte{0x13, 0x89}), sink.ErrUnreachable, "5001")
 	a = answers{most: 100 << 20}
 	require.ErrorIs(t, a.follow([]byte{0, 0x10, 0, 1}), sink.ErrUnreachable,
 		"the first answer is about versions")
@@ -46,4 +42,22 @@ func TestAnswers_RefusesWhatIsNoLength(t *testing.T) {
 	}
 	a = answers{most: 5000}
 	require.ErrorContains(t, a.follow([]byte{0xff, 0xff, 0xff, 0xff}), "is this a listener of Kafka")
+}
+
+// The first answer has shown that it is Kafka: the user needs the size, and what limits it.
+func TestAnswers_RefusesALaterOneThatIsTooLarge(t *testing.T) {
+	a := answers{most: 5000}
+	require.NoError(t, a.follow(framed(10)))
+	require.NoError(t, a.follow([]byte{0, 0}))
+	err := a.follow([]byte{0x13, 0x89})
+	require.ErrorIs(t, err, sink.ErrUnreachable)
+	require.EqualError(t, err, "broker unreachable: an answer of 5001 bytes is larger than the "+
+		"limit of 5000; set sink.kafka.max_message_bytes to the size of the largest batch in the topics")
+}
+
+// A broker before Kafka 1.0 answers PLAIN with an empty token.
+func TestAnswers_FollowsTokensWithoutANumber(t *testing.T) {
+	a := answers{most: 5000}
+	require.NoError(t, a.follow(framed(10, 0, 2, 3, 7)))
+	require.Zero(t, a.left)
 }
