@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kversion"
+
 	"github.com/postrider/postrider/internal/credentials"
 	"github.com/postrider/postrider/internal/secret"
 )
@@ -128,8 +130,10 @@ func (c *Config) Validate() error {
 	if c.ClientID == "" {
 		bad("client_id", "is empty")
 	}
-	if c.Version != "" && !kafkaVersion.MatchString(c.Version) {
-		bad("version", `%q is not a Kafka version, like "3.6.0"`, c.Version)
+	if c.Version != "" && (!kafkaVersion.MatchString(c.Version) ||
+		kversion.FromString(c.Version) == nil) { // no limit, for the client
+		bad("version", `%q is not a Kafka version, like "3.6.0", of those up to %s`, c.Version,
+			strings.TrimPrefix(kversion.VersionStrings()[0], "v"))
 	}
 	if _, ok := codecs[c.Compression]; !ok {
 		bad("compression", "%q is none of none, gzip, snappy, lz4, zstd", c.Compression)

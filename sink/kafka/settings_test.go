@@ -151,3 +151,17 @@ func TestConfig_ABatchThatIsWrittenCanBeRead(t *testing.T) {
 		}
 	}
 }
+
+// A version that the client does not know would be no limit.
+func TestConfig_KnowsTheVersion(t *testing.T) {
+	for _, version := range []string{"2.9.0", "3.10.0", "10.0.0", "0.7.0.0", "3.6"} {
+		cfg := valid()
+		cfg.Version = version
+		require.ErrorContains(t, cfg.Validate(), `sink.kafka.version: "`+version+`" is not a Kafka version`)
+	}
+	for _, version := range []string{"0.11.0.2", "1.1.1", "2.8.0", "3.6.2", "4.1.0"} {
+		cfg := valid()
+		cfg.Version = version
+		require.NoError(t, cfg.Validate(), version)
+	}
+}
