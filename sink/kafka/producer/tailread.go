@@ -2,7 +2,6 @@ package producer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,20 +66,27 @@ func (r *tailReader) read(ctx context.Context) (*tail, error) {
 	}
 	r.deadline = started.Add(r.timeout)
 	r.tail = newTail(r.log, r.topic, r.room, r.tails)
+	ctx, cancel := context.WithCancelCause(ctx) // by the first error
+	defer cancel(nil)
 	all := make([]partitionResult, r.partitions)
-	errs := make([]error, r.partitions)
 	var wg sync.WaitGroup
 	sem := make(chan struct{}, tailReaders)
 	for p := range r.partitions {
 		sem <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
 		wg.Go(func() { // waited for below
 			defer func() { <-sem }()
-			all[p], errs[p] = r.partition(ctx, p)
+			var err error
+			if all[p], err = r.partition(ctx, p); err != nil {
+				cancel(err)
+			}
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	r.tail.seen.finish()
 	count := 0
