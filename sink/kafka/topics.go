@@ -144,8 +144,8 @@ func (c *Client) Confirm(ctx context.Context, topic string, missing error) error
 	for _, broker := range c.brokers() {
 		answer, err := metadataRequest(topic).RequestWith(ctx, c.Broker(int(broker.NodeID)))
 		if err != nil {
-			return fmt.Errorf("%w: look up topic %q at every broker: %w", sink.ErrUnreachable, topic,
-				Failed(ctx, err))
+			return fmt.Errorf("%w: look up topic %q at every broker: broker %d (%s): %w",
+				sink.ErrUnreachable, topic, broker.NodeID, broker.Host, Failed(ctx, err))
 		}
 		if _, err := partitionsOf(answer, topic); !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable,

@@ -309,4 +309,6 @@ func TestLacks_OnlyIfAllBrokersSaySo(t *testing.T) {
 		return nil, errors.New("away"), c.CurrentNode() == 2
 	})
 	require.False(t, client.Lacks(t.Context(), "invoices"), "broker 2 is away")
+	require.ErrorContains(t, client.Confirm(t.Context(), "invoices", nil),
+		"broker 2 (127.0.0.1): ", "all topics may wait for it")
 }
