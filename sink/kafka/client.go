@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -48,17 +49,10 @@ type Client struct {
 // NewClient makes a client; it connects when it is used. options add to those that all have. The
 // caller closes it.
 func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*Client, error) {
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := d.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &clientConn{conn, c.WriteTimeout}, nil
-	}
 	// The client takes a connection that ends before its first answer for one to a listener with
 	// TLS or SASL, and fails all records of it. Reach has shown that the listener fits.
 	all := append([]kgo.Opt{kgo.AlwaysRetryEOF()}, options...)
-	client, err := c.newClient(log, dial, all...)
+	client, err := c.newClient(log, c.dialFor(d), all...)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +62,23 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 }
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialFor returns how a client dials. To the client a failed TLS handshake is an error of dialing:
+// it then requests metadata, or the coordinator of a transaction, from another broker, and records
+// wait for theirs. For another error it would fail the records of all brokers.
+func (c *Config) dialFor(d *Dialer) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		failed := new(connectError)
+		switch {
+		case err == nil:
+			return &clientConn{conn, c.WriteTimeout}, nil
+		case errors.As(err, &failed) && !errors.Is(failed.class(), sink.ErrUnreachable):
+			return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+		}
+		return nil, err
+	}
+}
 
 func (c *Config) newClient(log zerolog.Logger, dial dialFunc,
 	options ...kgo.Opt) (*kgo.Client, error) {

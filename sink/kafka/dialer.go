@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
-	"io"
 	"maps"
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -114,20 +111,9 @@ func (d *Dialer) dial(until context.Context, network, addr string) (net.Conn, er
 	if err != nil {
 		d.forget(c)
 		_ = conn.Close()
-		return nil, &connectError{addr: addr, tls: true, err: unreached(d.reason(err))}
+		return nil, &connectError{addr: addr, tls: true, err: d.reason(err)}
 	}
 	return c, nil
-}
-
-// unreached makes the end of a connection in its TLS handshake an error of dialing, as which the
-// client requests the coordinator of a transaction from another broker. A proxy or load balancer
-// in front of a broker that is down takes connections and ends them.
-func unreached(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, syscall.EPIPE) {
-		return &net.OpError{Op: "dial", Net: "tcp", Err: err}
-	}
-	return err
 }
 
 // discardUnsent makes the kernel discard unsent bytes when the connection is closed, also when

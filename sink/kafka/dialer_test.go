@@ -73,27 +73,33 @@ func serve(t *testing.T, take func(net.Conn)) (addr string) {
 	return listener.Addr().String()
 }
 
-// As a load balancer does in front of a broker that is down.
-func TestDialer_AConnectionThatEndsInItsHandshakeIsNoConnection(t *testing.T) {
+// A load balancer in front of a broker that is down ends connections so, and no other broker is
+// worse for the certificate of one.
+func TestClient_AHandshakeThatFailsIsAnErrorOfDialing(t *testing.T) {
 	a := parts.NewAuthority(t)
+	expired := a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})
 	for name, end := range map[string]func(net.Conn){
-		"closed": func(conn net.Conn) { _ = conn.Close() },
-		"reset":  func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0); _ = conn.Close() },
+		"closed":  func(conn net.Conn) { _ = conn.Close() },
+		"reset":   func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0); _ = conn.Close() },
+		"expired": func(conn net.Conn) { _ = tls.Server(conn, expired).Handshake() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr := serve(t, func(conn net.Conn) {
-				_, _ = conn.Read(make([]byte, 1))
+				if name != "expired" {
+					_, _ = conn.Read(make([]byte, 1))
+				}
 				end(conn)
 			})
 			cfg := quick(addr)
 			cfg.TLS = TLSConfig{Enabled: true, CAFile: a.CAFile()}
 			d := NewDialer(&cfg)
 			defer d.Cut(sink.ErrClosed)
-			_, err := d.Dial("tcp", addr)
-			var op *net.OpError
-			require.ErrorAs(t, err, &op)
-			require.Equal(t, "dial", op.Op, "by which the client looks for another coordinator")
-			require.NotContains(t, err.Error(), "dial tcp")
+			_, err := cfg.dialFor(d)(t.Context(), "tcp", addr)
+			op, is := errors.AsType[*net.OpError](err)
+			require.True(t, is)
+			require.Equal(t, "dial", op.Op, "by which the client looks for another broker")
+			require.ErrorIs(t, Class(err), sink.ErrTLS)
+			require.NotContains(t, d.Failure().Text, "dial tcp")
 		})
 	}
 }

@@ -113,7 +113,6 @@ func (e *connectError) Error() string {
 	case e.tls && late:
 		text = "no answer within dial_timeout; is it a listener with TLS?"
 	case e.tls:
-		text = strings.TrimPrefix(text, "dial tcp: ")
 	case errors.Is(e.err, syscall.ECONNREFUSED):
 		text = "connection refused"
 	case late:

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,6 +117,52 @@ func TestOpen_RefusesAnExpiredServerCertificate(t *testing.T) {
 	require.ErrorIs(t, err, sink.ErrTLS)
 	require.ErrorContains(t, err, "certificate has expired")
 	require.ErrorContains(t, err, "give the broker a new certificate")
+}
+
+// The others go on, whichever broker the client asks for metadata, and the same session goes on
+// with the partition once there is another certificate.
+func TestSink_OneBrokerWithAnExpiredCertificateStallsItsPartitionAlone(t *testing.T) {
+	t.Parallel()
+	a := parts.NewAuthority(t)
+	good := a.Server(x509.Certificate{})
+	expired := a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})
+	var bad atomic.Pointer[string] // address of a broker
+	bad.Store(new(string))
+	server := good.Clone()
+	server.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if hello.Conn.LocalAddr().String() == *bad.Load() {
+			return expired, nil
+		}
+		return good, nil
+	}
+	c := parts.Cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(3, "orders"), kfake.TLS(server))
+	for partition := range int32(3) {
+		require.NoError(t, c.MoveTopicPartition("orders", partition, partition))
+	}
+	cfg := quick(c.ListenAddrs()...)
+	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
+	bad.Store(&c.ListenAddrs()[2])
+	got := newOutcomes()
+	s := openSink(t, cfg, got.done)
+
+	ms := numbered("orders", 3)
+	for partition, m := range ms {
+		m.Partition = int32(partition) //nolint:gosec // three
+	}
+	require.NoError(t, s.Publish(parts.Within(t, patience), ms))
+	parts.Await(t, "a stalled partition", func() (bool, error) {
+		return s.stopped() || s.Stalled() != sink.Stalled{}, nil
+	})
+	for _, o := range got.wait(t, 2) {
+		require.NoError(t, o.err)
+	}
+	stalled := s.Stalled()
+	require.Equal(t, int32(2), stalled.Partition)
+	require.Contains(t, stalled.Error, "certificate has expired")
+	require.Contains(t, stalled.Next, "give the broker a new certificate")
+
+	bad.Store(new(string))
+	require.NoError(t, got.wait(t, 3)[2].err)
 }
 
 func TestOpen_SaysThatTheListenerHasNoTLS(t *testing.T) {
