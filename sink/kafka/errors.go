@@ -28,7 +28,7 @@ var classes = []struct {
 	{sink.ErrInvalidRecord, []error{kerr.InvalidTimestamp, kerr.InvalidRecord,
 		kerr.InvalidPartitions}},
 	{sink.ErrInvalidTopic, []error{kerr.InvalidTopicException}},
-	{sink.ErrUnknownTopic, []error{kerr.UnknownTopicOrPartition}},
+	{sink.ErrUnknownTopic, []error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}},
 	{sink.ErrPermission, []error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
 		kerr.TransactionalIDAuthorizationFailed}},
 	{sink.ErrAuthentication, []error{kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,

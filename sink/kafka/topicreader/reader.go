@@ -266,7 +266,7 @@ func (r *Reader) retry(ctx context.Context, topic string, call func(context.Cont
 	for try := 1; ; try++ {
 		err := kafka.Failed(ctx, call(ctx))
 		again := errors.Is(err, sink.ErrUnreachable) || kerr.IsRetriable(err) &&
-			!errors.Is(err, sink.ErrUnknownTopic)
+			!errors.Is(err, kerr.UnknownTopicOrPartition) // an unknown id is looked up again
 		if err == nil || !again || ctx.Err() != nil || try == tries {
 			return err
 		}

@@ -148,6 +148,19 @@ func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 	require.Len(t, spans, 2)
 }
 
+// The reader has the id of a topic that was deleted and created again.
+func TestReader_LooksUpATopicWhoseIDIsUnknown(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+	r, err := Open(parts.Within(t, parts.Patience), quick(c.ListenAddrs()...), true)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.UnknownTopicID, Count: 2})
+	fetched, err := r.Fetch(parts.Within(t, parts.Patience), "orders", map[int32]int64{0: 0},
+		1<<10, 0)
+	require.NoError(t, err)
+	require.Len(t, fetched, 1)
+}
+
 // A broker that has just started does not have every topic yet. Recovery would publish again what
 // is in one that is taken for missing.
 func TestReader_AsksAgainForATopicThatABrokerDoesNotHave(t *testing.T) {
