@@ -117,7 +117,7 @@ type Sink interface {
 	Topic(ctx context.Context, topic string) error
 	// Close ends the sink and waits for its goroutines, at most until ctx ends. It reports messages
 	// in flight to Done as failed, though the broker may have them: wait for Done first. It may be
-	// called while Publish blocks, which then returns, and again, which does nothing. When it returns
+	// called while Publish blocks, which then returns, and again, which only waits. When it returns
 	// nil, Done is not called any more.
 	Close(ctx context.Context) error
 }

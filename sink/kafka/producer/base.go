@@ -34,7 +34,8 @@ type base struct {
 	acceptCtx     context.Context // canceled, with the cause, when the sink accepts nothing more
 	stopAccepting context.CancelCauseFunc
 	failed        atomic.Bool // stopped by an error, not by Close; set before acceptCtx ends
-	closed        atomic.Bool
+	closeOnce     sync.Once
+	finished      chan struct{} // closed at the end of what Close does
 
 	requestCtx     context.Context // of the producer's requests; canceled by the first failure
 	cancelRequests context.CancelCauseFunc
@@ -46,6 +47,7 @@ func (b *base) setup(cfg kafka.Config, log zerolog.Logger, done sink.Done) {
 	b.dialer = kafka.NewDialer(&b.cfg)
 	b.acceptCtx, b.stopAccepting = context.WithCancelCause(context.Background())
 	b.requestCtx, b.cancelRequests = context.WithCancelCause(context.Background())
+	b.finished = make(chan struct{})
 	b.topics = topics{acceptCtx: b.acceptCtx, known: map[string]int32{}}
 }
 
@@ -141,8 +143,8 @@ func (b *base) consequence(err error) error {
 	return fmt.Errorf("%w: %w", class, err)
 }
 
-// close runs shutdown and waits for it. After a part of the time that ctx allows, or when giveUp
-// ends, it cuts the connections and waits for the rest of the time.
+// close runs shutdown once and waits for it, also in a second call. After a part of the time that
+// ctx allows, or when giveUp ends, it cuts the connections and waits for the rest of the time.
 func (b *base) close(ctx context.Context, part float64, giveUp context.Context,
 	shutdown func()) error {
 	if _, ok := ctx.Deadline(); !ok {
@@ -151,19 +153,17 @@ func (b *base) close(ctx context.Context, part float64, giveUp context.Context,
 		defer cancel()
 	}
 	b.refuse()
-	if b.closed.Swap(true) {
-		return nil
-	}
-	finished := make(chan struct{})
-	go func() { // waited for below; if ctx ends first, the cut connections end it
-		defer close(finished)
-		shutdown()
-	}()
+	b.closeOnce.Do(func() {
+		go func() { // waited for below; if ctx ends first, the cut connections end it
+			defer close(b.finished)
+			shutdown()
+		}()
+	})
 	deadline, _ := ctx.Deadline()
 	graceful, cancel := context.WithTimeout(ctx, time.Duration(part*float64(time.Until(deadline))))
 	defer cancel()
 	select {
-	case <-finished:
+	case <-b.finished:
 		return nil
 	case <-giveUp.Done():
 	case <-graceful.Done():
@@ -172,7 +172,7 @@ func (b *base) close(ctx context.Context, part float64, giveUp context.Context,
 	b.cancelRequests(sink.ErrClosed)
 	b.dialer.Cut(sink.ErrClosed)
 	select {
-	case <-finished:
+	case <-b.finished:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("close Kafka producer, %d messages in flight: %w", inFlight,

@@ -394,6 +394,27 @@ func TestSink_CloseDoesNotWaitForABrokerThatWasGivenUp(t *testing.T) {
 	}
 }
 
+// A Close that returns nil promises that no message is reported after it, the second one too.
+func TestSink_ASecondCloseWaitsForTheFirst(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+	reporting, release := make(chan struct{}), make(chan struct{})
+	s := openSink(t, quick(c.ListenAddrs()...), func(*sink.Message, error) {
+		close(reporting)
+		<-release
+	})
+	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
+	<-reporting
+	first := make(chan error, 1)
+	go func() { first <- s.Close(parts.Within(t, patience)) }()
+	parts.Await(t, "the sink to stop", func() (bool, error) { return s.stopped(), nil })
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.ErrorIs(t, s.Close(ended), context.Canceled)
+	close(release)
+	require.NoError(t, s.Close(parts.Within(t, patience)))
+	require.NoError(t, <-first)
+}
+
 // What stands behind a failed message must not be written: it would be seen before the failed one,
 // which comes again.
 func TestSink_NothingOvertakesAFailedMessage(t *testing.T) {
