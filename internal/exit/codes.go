@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
@@ -147,10 +148,14 @@ const (
 func (f *Error) For(cfg config.Config) *Error {
 	f.Next = strings.ReplaceAll(f.Next, slotAdvance+anySlot, slotAdvance+cfg.Slot.Name)
 	refused := new(sink.MessageError)
-	if errors.As(f.Err, &refused) && errors.Is(f.Err, sink.ErrPermission) {
-		right := "--producer"
+	if errors.As(f.Err, &refused) && errors.Is(f.Err, sink.ErrPermission) &&
+		!errors.Is(f.Err, kerr.TransactionalIDAuthorizationFailed) { // has its own advice
+		right := "--producer"         // Write, Describe and Create
 		if cfg.Relay.Deduplicates() { // the topic is read, too
 			right = "--operation Write --operation Describe --operation Read"
+			if cfg.Sink.Kafka.Topics.Create {
+				right += " --operation Create"
+			}
 		}
 		f.Next = kafka.AllowCommand(cfg.Sink.Kafka, right+" --topic "+refused.Topic)
 	}
