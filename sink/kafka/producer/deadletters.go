@@ -96,12 +96,7 @@ func (d *DeadLetters) connect(ctx context.Context) error {
 	if d.transactionalID == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.DeliveryTimeout)
-	defer cancel()
-	if err := requestProducerID(ctx, client); err != nil {
-		return d.explain(ctx, err)
-	}
-	return nil
+	return fence(ctx, client, d.transactionalID)
 }
 
 // Limit returns the size limit for records of the topic, in bytes.

@@ -91,6 +91,23 @@ func requestProducerID(ctx context.Context, client *kafka.Client) error {
 	return err
 }
 
+// fence requests the producer id of a client with a transactional id. Kafka answers once every
+// transaction of the former producer has its markers in all partitions, and the client repeats the
+// request until then: delivery_timeout is the limit.
+func fence(ctx context.Context, client *kafka.Client, id string) error {
+	c := client.Config
+	timed, cancel := context.WithTimeout(ctx, c.DeliveryTimeout)
+	defer cancel()
+	err := requestProducerID(timed, client)
+	if err != nil && timed.Err() != nil && ctx.Err() == nil {
+		return kafka.Advise(fmt.Errorf("%w: no producer id for %s (sink.kafka.delivery_timeout): the "+
+			"former transaction has not ended in all partitions", sink.ErrUnreachable, c.DeliveryTimeout),
+			"look for partitions without a leader, or without enough replicas:\n%s\n%s",
+			kafka.FindLeaderlessCommand(*c), kafka.FindSmallISRCommand(*c))
+	}
+	return explain(c, kafka.Failed(ctx, err), id)
+}
+
 // producerIdentity is the id and epoch of a producer. All records of a transaction, and its end,
 // must have the same one: after some errors the client requests another.
 type producerIdentity struct {

@@ -105,9 +105,8 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 
 func (s *TransactionalSink) start(ctx context.Context,
 	client *kafka.Client) (position sink.Position, v2 bool, err error) {
-	// Kafka answers once every transaction of the former producer has its markers in all partitions.
-	if err = requestProducerID(ctx, client); err != nil {
-		return position, false, explain(&s.cfg, err, s.id)
+	if err = fence(ctx, client, s.id); err != nil {
+		return position, false, err
 	}
 	var found positions
 	if v2, err = client.HasTransactionsV2(ctx); err == nil {

@@ -298,6 +298,21 @@ func TestTransactional_SaysWhatToDoAboutTheTimeout(t *testing.T) {
 	requireAdvice(t, err)
 }
 
+// A coordinator cannot end a transaction in a partition without a leader, and assigns no producer id
+// until then.
+func TestTransactional_DoesNotWaitForAFormerTransactionForever(t *testing.T) {
+	t.Parallel()
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ConcurrentTransactions, Count: -1})
+	cfg := quick(c.ListenAddrs()...)
+	cfg.DeliveryTimeout = cfg.ReadTimeout + time.Millisecond
+	_, _, err := begun(t, cfg, someSource, newCommits())
+	require.ErrorIs(t, err, sink.ErrUnreachable)
+	require.ErrorContains(t, err, "the former transaction has not ended in all partitions")
+	require.ErrorContains(t, err, "--unavailable-partitions")
+	requireAdvice(t, err)
+}
+
 func TestTransactional_SaysWhichRightIsMissing(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID},
