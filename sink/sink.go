@@ -216,6 +216,7 @@ type Stalled struct {
 	Topic      string    `json:"topic"`    // of the partition that has been stalled for the longest
 	Partition  int32     `json:"partition"`
 	Leaderless bool      `json:"leaderless"`      // it has no leader
+	Throttled  bool      `json:"throttled"`       // its leader throttles the relay by a quota
 	Since      time.Time `json:"since"`           // when its oldest message was sent
 	Error      string    `json:"error,omitempty"` // why brokers cannot be reached
 	Next       string    `json:"next"`            // what to do, or a command that shows why

@@ -175,7 +175,7 @@ func (f *facts) silence() cause {
 	if f.Relay.Stalled.Partitions > 0 {
 		stalled := f.stalled()
 		c.because += "; " + stalled.because
-		if f.Relay.Stalled.Error != "" {
+		if f.Relay.Stalled.Error != "" || f.Relay.Stalled.Throttled {
 			c.fix = stalled.fix
 		}
 	}
@@ -195,8 +195,11 @@ func (f *facts) stalled() cause {
 	}
 	c := because(name, "%s %s for %s%s; %d messages wait, and no position behind them is confirmed",
 		name, how, Duration(f.Now.Sub(s.Since)), others, s.Messages)
-	if s.Error != "" {
+	switch {
+	case s.Error != "":
 		c.because += "; brokers cannot be reached: " + s.Error
+	case s.Throttled:
+		c.because += "; the broker throttles the relay: a quota is exceeded"
 	}
 	c.since, c.fix = s.Since, s.Next
 	return c

@@ -102,6 +102,21 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"give the broker a new certificate", []string{LagHigh},
 		},
 		{
+			"late because of a quota",
+			[]func(*Input){partitionStalled(40*time.Second, 1, false), inRelay(throttled)},
+			LagHigh, `partition 3 of topic "outbox.event.order"`,
+			"no position behind them is confirmed; the broker throttles the relay: a quota is exceeded",
+			"kafka-configs.sh", []string{LagHigh},
+		},
+		{
+			"everything waits because of a quota",
+			[]func(*Input){partitionStalled(6*time.Minute, 1, false), inRelay(throttled), inRelay(func(r *relay.State) {
+				r.WaitingSince = ago(5 * time.Minute)
+			})},
+			Stuck, "kafka at kafka-1:9092", "the broker throttles the relay: a quota is exceeded",
+			"kafka-configs.sh", []string{Stuck, LagHigh},
+		},
+		{
 			"everything waits for a broker that cannot be reached",
 			[]func(*Input){partitionStalled(6*time.Minute, 1, false), inRelay(func(r *relay.State) {
 				r.WaitingSince = ago(5 * time.Minute)

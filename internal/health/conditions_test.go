@@ -77,6 +77,9 @@ func partitionStalled(d time.Duration, partitions int, leaderless bool) func(*In
 	})
 }
 
+// throttled has a quota be why partitions wait.
+func throttled(r *relay.State) { r.Stalled.Throttled, r.Stalled.Next = true, "kafka-configs.sh" }
+
 func held(h monitor.Blocker) func(*Input) {
 	return func(in *Input) { in.Observation.Blockers = append(in.Observation.Blockers, h) }
 }

@@ -61,6 +61,12 @@ func FindLeaderlessCommand(cfg Config) string {
 		" --describe --unavailable-partitions"
 }
 
+// FindQuotasCommand lists the quotas of all users; those of client ids have a list of their own.
+func FindQuotasCommand(cfg Config) string {
+	return "kafka-configs.sh --bootstrap-server " + cfg.bootstrap() +
+		" --describe --entity-type users   # and --entity-type clients"
+}
+
 // AllowCommand gives our login a right: options of kafka-acls.sh, the topic among them. Only the
 // brokers have the name of a login by certificate, token or Kerberos.
 func AllowCommand(cfg Config, right string) string {

@@ -27,6 +27,8 @@ type base struct {
 	dialer *kafka.Dialer
 	topics topics
 
+	throttles throttles // of the client that produces
+
 	published atomic.Int64 // messages taken
 	reported  atomic.Int64 // messages done was called for; <= published
 
@@ -48,6 +50,7 @@ func (b *base) setup(cfg kafka.Config, log zerolog.Logger, done sink.Done) {
 	b.acceptCtx, b.stopAccepting = context.WithCancelCause(context.Background())
 	b.requestCtx, b.cancelRequests = context.WithCancelCause(context.Background())
 	b.finished = make(chan struct{})
+	b.throttles.byBroker = map[int32]throttle{}
 	b.topics = topics{acceptCtx: b.acceptCtx, known: map[string]int32{}}
 }
 
@@ -206,10 +209,7 @@ func (b *base) watch(progress func() (answers int64, waiting bool)) {
 		silent := time.Since(since)
 		switch {
 		case silent >= b.cfg.DeliveryTimeout:
-			cause := kafka.Advise(fmt.Errorf("%w: no acknowledgement for %s "+
-				"(sink.kafka.delivery_timeout), %d messages in flight",
-				sink.ErrUnreachable, b.cfg.DeliveryTimeout, inFlight),
-				"look for partitions without enough replicas: %s", kafka.FindSmallISRCommand(b.cfg))
+			cause := b.unacknowledged(since, inFlight)
 			b.fail(cause)
 			b.dialer.Cut(cause)
 			return
@@ -219,4 +219,20 @@ func (b *base) watch(progress func() (answers int64, waiting bool)) {
 				Msg("broker stopped acknowledging")
 		}
 	}
+}
+
+// unacknowledged returns why the sink fails when nothing is acknowledged for delivery_timeout.
+func (b *base) unacknowledged(since time.Time, inFlight int64) error {
+	err := fmt.Errorf("%w: no acknowledgement for %s (sink.kafka.delivery_timeout), %d messages in "+
+		"flight", sink.ErrUnreachable, b.cfg.DeliveryTimeout, inFlight)
+	failure := b.dialer.Failure()
+	switch {
+	case failure != nil && failure.Lasts():
+		return kafka.Advise(fmt.Errorf("%w; %s", err, failure.Text), "%s", failure.Hint)
+	case b.throttles.explainAny(since, time.Now()):
+		return kafka.Advise(fmt.Errorf("%w; the broker throttles the relay: a quota is exceeded", err),
+			"raise the quota of the relay: %s", kafka.FindQuotasCommand(b.cfg))
+	}
+	return kafka.Advise(err, "look for partitions without enough replicas: %s",
+		kafka.FindSmallISRCommand(b.cfg))
 }

@@ -15,6 +15,7 @@
 //	sink.go                the at-least-once sink: Open, Publish, Close
 //	queues.go              queues by partition: at most one batch of each is with the client
 //	flush.go               hands batches to the client, and handles their acknowledgements
+//	throttles.go           how long brokers throttle the relay by quotas
 //	linger.go              when the next flush is due
 //	record.go              reused records
 //	size.go                the size limits of a record

@@ -165,6 +165,32 @@ func TestSink_OneBrokerWithAnExpiredCertificateStallsItsPartitionAlone(t *testin
 	require.NoError(t, got.wait(t, 3)[2].err)
 }
 
+// No session helps before there is another one, and none has to look for replicas.
+func TestSink_GivesUpWithTheCertificateThatHasExpired(t *testing.T) {
+	t.Parallel()
+	a := parts.NewAuthority(t)
+	var current atomic.Pointer[tls.Config]
+	current.Store(a.Server(x509.Certificate{}))
+	server := current.Load().Clone()
+	server.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }
+	gate := &parts.Gate{}
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"), kfake.TLS(server), kfake.ListenFn(gate.Listen))
+	cfg := quick(c.ListenAddrs()...)
+	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
+	cfg.DeliveryTimeout = cfg.ReadTimeout + time.Millisecond
+	got := newOutcomes()
+	s := openSink(t, cfg, got.done)
+	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
+	got.wait(t, 1)
+	current.Store(a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)}))
+	gate.Cut()
+	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
+	err := got.wait(t, 2)[1].err
+	require.ErrorContains(t, err, "sink.kafka.delivery_timeout")
+	require.ErrorContains(t, err, "certificate has expired")
+	require.ErrorContains(t, err, "give the broker a new certificate")
+}
+
 func TestOpen_SaysThatTheListenerHasNoTLS(t *testing.T) {
 	c := parts.Cluster(t)
 	cfg := quick(c.ListenAddrs()...)

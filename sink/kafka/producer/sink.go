@@ -76,7 +76,8 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 // connect makes the client and requests its producer id from alive, a broker that has answered.
 // Then it gives the client the whole list of brokers, for when alive is down.
 func (s *Sink) connect(ctx context.Context, alive string) error {
-	options := append(idempotent(&s.cfg, presetPartitioner{&s.queues}, s), kgo.SeedBrokers(alive))
+	options := append(idempotent(&s.cfg, presetPartitioner{&s.queues}, s), kgo.SeedBrokers(alive),
+		kgo.WithHooks(&s.throttles))
 	client, err := s.cfg.NewClient(s.dialer, s.log, options...)
 	if err != nil {
 		return err
@@ -205,10 +206,16 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 // hasLeader returns a function that reports whether a partition of a topic has a leader in the
 // client's metadata.
 func (s *Sink) hasLeader(topic string) func(int32) bool {
-	return func(partition int32) bool {
-		leader, _, err := s.client.PartitionLeader(topic, partition)
-		return err == nil && leader >= 0
+	return func(partition int32) bool { return s.leader(topic, partition) >= 0 }
+}
+
+// leader returns the broker that leads a partition; negative: none does.
+func (s *Sink) leader(topic string, partition int32) int32 {
+	leader, _, err := s.client.PartitionLeader(topic, partition)
+	if err != nil {
+		return -1
 	}
+	return leader
 }
 
 // Stalled implements sink.Staller. It looks at the queues once a second at most: there may be tens
@@ -225,19 +232,30 @@ func (s *Sink) Stalled() sink.Stalled {
 	}
 	s.stalled, s.stalledAt = s.queues.stalled(now), now
 	if s.stalled.Partitions > 0 {
-		of := &s.stalled
-		of.Leaderless = !s.hasLeader(of.Topic)(of.Partition)
-		if of.Next = kafka.FindSmallISRCommand(s.cfg); of.Leaderless {
-			of.Next = kafka.FindLeaderlessCommand(s.cfg)
-		}
-		if failure := s.dialer.Failure(); failure != nil {
-			of.Error = failure.Text
-			if failure.Lasts() {
-				of.Next = failure.Hint
-			}
-		}
+		s.explain(&s.stalled)
 	}
 	return s.stalled
+}
+
+// explain adds why the partition is stalled, as far as that is known, and what to do.
+func (s *Sink) explain(of *sink.Stalled) {
+	leader := s.leader(of.Topic, of.Partition)
+	of.Leaderless = leader < 0
+	of.Throttled = s.throttles.explain(leader, of.Since, s.stalledAt)
+	switch {
+	case of.Leaderless:
+		of.Next = kafka.FindLeaderlessCommand(s.cfg)
+	case of.Throttled:
+		of.Next = kafka.FindQuotasCommand(s.cfg)
+	default:
+		of.Next = kafka.FindSmallISRCommand(s.cfg)
+	}
+	if failure := s.dialer.Failure(); failure != nil {
+		of.Error = failure.Text
+		if failure.Lasts() {
+			of.Next = failure.Hint
+		}
+	}
 }
 
 func (s *Sink) progress() (answers int64, waiting bool) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
@@ -76,7 +77,8 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 	}
 	began := time.Now()
 	s.source, s.id = source, TransactionalID(source)
-	client, err := s.cfg.NewClient(s.dialer, s.log, transactional(&s.cfg, s.id)...)
+	options := append(transactional(&s.cfg, s.id), kgo.WithHooks(&s.throttles))
+	client, err := s.cfg.NewClient(s.dialer, s.log, options...)
 	if err != nil {
 		return sink.Position{}, err
 	}
