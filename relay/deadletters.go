@@ -145,7 +145,11 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make the dead letter of a row (%w): %w", p.Err, err)
+		if _, ofRow := CauseOf(err); ofRow {
+			return nil, fmt.Errorf("make the dead letter of a row (%w): %w", p.Err, err)
+		}
+		// Without p.Err in the chain, for which the relay would halt.
+		return nil, fmt.Errorf("make the dead letter of a row: %w", err)
 	}
 	s.metrics.DeadLetters.WithLabelValues(string(p.Cause)).Inc()
 	event.Str("topic", letter.Topic).Msg("row was made a dead letter")

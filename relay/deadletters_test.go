@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -21,9 +22,14 @@ import (
 type deadLetterHandler struct {
 	topic  string
 	parked map[string]bool
+	fail   error // of the next DeadLetter
 }
 
 func (h *deadLetterHandler) DeadLetter(p deadletter.Poison) (*sink.Message, error) {
+	if err := h.fail; err != nil {
+		h.fail = nil
+		return nil, err
+	}
 	m := &sink.Message{Topic: h.topic, Partition: sink.ByKey, Value: []byte(p.Cause)}
 	switch {
 	case p.Message != nil:
@@ -121,6 +127,23 @@ func TestPoison_FollowsThePolicy(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What it takes to find the key of a row may be away: that is no reason to halt at the row, nor to go on behind it.
+func TestPoison_WaitsWhileTheKeyOfARowCannotBeFound(t *testing.T) {
+	x := newSetup(t)
+	x.policies(deadletter.DeadLetter)
+	h := &deadLetterHandler{topic: x.parts.DeadLetters.Policies.Topic, parked: map[string]bool{}, fail: fmt.Errorf("find its key: %w", connect.ErrRegistry)}
+	x.parts.DeadLetters.Open = func(context.Context, sink.Source, pglogrepl.LSN) (deadletter.Handler, error) { return h, nil }
+	x.row("a", "a1")
+	poisonings["not routable"].do(x)
+	x.row("b", "b2")
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"a1", "not_routable", "b2"}, x.payloads())
+	require.Equal(t, 2, x.broker.Sessions())
 }
 
 // hasty lets Publish fail because of a refused message before Done is called for it, as a sink may whose goroutines race.

@@ -214,16 +214,19 @@ func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err
 		return false, p.rule.unexpected(p, ev)
 	}
 	if err := p.rule.route(m, p, ev, values); err != nil {
-		if isAny(err, connect.ErrRegistry, connect.ErrRegistryLogin, connect.ErrRegistryHalt) {
-			return false, err // says nothing about the row
+		if ofRegistry(err) {
+			return false, err
 		}
 		return false, rowError(ev, p.relation, values[p.id.Index], err)
 	}
 	return true, nil
 }
 
-func isAny(err error, targets ...error) bool {
-	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+// ofRegistry reports whether an error is about the schema registry, and not about the row.
+func ofRegistry(err error) bool {
+	return slices.ContainsFunc(
+		[]error{connect.ErrRegistry, connect.ErrRegistryLogin, connect.ErrRegistryHalt},
+		func(target error) bool { return errors.Is(err, target) })
 }
 
 // locate finds the plan and the values of an event; a nil plan if it is not ours.
@@ -254,19 +257,25 @@ func (r *Router) locate(ev *replication.Event) (*plan, [][]byte, error) {
 	return nil, nil, nil
 }
 
-// Address returns the topic and key of an event that Route has refused. False: one of them is what
-// is wrong, or the event has no key.
-func (r *Router) Address(ev *replication.Event) (topic string, key []byte, ok bool) {
+// Address returns the topic and key of an event that Route has refused. The key is nil if the
+// event has none, or if topic or key are what is wrong. An error says nothing about the event: it
+// is one of RouteTo's, but no *RowError.
+func (r *Router) Address(ev *replication.Event) (topic string, key []byte, err error) {
 	p, values, err := r.locate(ev)
+	if _, wrong := errors.AsType[*RowError](err); wrong {
+		return "", nil, nil
+	}
 	if err != nil || p == nil {
-		return "", nil, false
+		return "", nil, err
 	}
 	if topic, err = p.topic(values); err != nil {
-		return "", nil, false
+		return "", nil, nil
 	}
 	p.rule.keys.Topic = topic
-	key, err = p.rule.makeKey(p, values, 0)
-	return topic, key, err == nil && key != nil
+	if key, err = p.rule.makeKey(p, values, 0); err != nil && !ofRegistry(err) {
+		return "", nil, nil
+	}
+	return topic, key, err
 }
 
 // Check resolves the columns of one of Tables as Route would, without a row. The error is a

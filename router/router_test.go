@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -144,4 +145,42 @@ func TestRouter_ForgetsForeignTablesAndNoOutbox(t *testing.T) {
 		require.LessOrEqual(t, len(r.plans), maxForeign+1)
 	}
 	require.Equal(t, 1, asked, "the outbox is looked up once")
+}
+
+// unregistered is a schema registry that answers every request with an error.
+type unregistered struct{ err error }
+
+func (u unregistered) Append([]byte, string, *connect.Schema, any) ([]byte, error) { return nil, u.err }
+
+func TestAddress_IsNotUnknownWhileTheRegistryIsAway(t *testing.T) {
+	for _, c := range []struct{ err, want error }{
+		{connect.ErrRegistry, connect.ErrRegistry},
+		{connect.ErrRegistryLogin, connect.ErrRegistryLogin},
+		{connect.ErrRegistryHalt, connect.ErrRegistryHalt},
+		{connect.Unwritable("", "the registry refuses the schema"), nil},
+	} {
+		f := DefaultFormat()
+		f.Key = "avro"
+		r, err := New([]Config{DefaultConfig()}, f, Options{Registries: Registries{Key: unregistered{c.err}}})
+		require.NoError(t, err)
+		_, key, err := r.Address(base(outbox()))
+		require.ErrorIs(t, err, c.want)
+		require.Nil(t, key)
+	}
+}
+
+func TestAddress_IsUnknownWhereTopicOrKeyIsWrong(t *testing.T) {
+	r := newRouter(t, DefaultFormat(), nil)
+	for name, ev := range map[string]*replication.Event{
+		"topic":  insert(outbox(), baseID, nil, "10711fa5", "UserCreated", "{}"),
+		"key":    insert(outbox(), baseID, "User", nil, "UserCreated", "{}"),
+		"values": insert(outbox(), baseID),
+	} {
+		_, key, err := r.Address(ev)
+		require.NoError(t, err, name)
+		require.Nil(t, key, name)
+	}
+	topic, key, err := r.Address(base(outbox()))
+	require.NoError(t, err)
+	require.Equal(t, "outbox.event.User 10711fa5", topic+" "+string(key))
 }

@@ -21,7 +21,8 @@ type Poison struct {
 // Handler makes dead letters for one session. All methods but Close are for one goroutine.
 type Handler interface {
 	// DeadLetter returns the message to publish in the place of the row, with its Origin. With
-	// the policy DeadLetterKey it parks the key. ErrKept: there is nothing to publish.
+	// the policy DeadLetterKey it parks the key. ErrKept: there is nothing to publish. Other errors
+	// are of the row, or of what it takes to find its key.
 	DeadLetter(p Poison) (*sink.Message, error)
 	// Follow returns a dead letter for m if its key is parked, else nil: publish m itself.
 	// ErrKept: publish neither. ErrHold: publish all messages before m, await their

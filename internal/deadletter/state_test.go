@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -125,7 +126,7 @@ func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *
 	t.Helper()
 	opened, err := Open(t.Context(), Options{
 		Topic: letterTopic, Store: &view{cluster: c}, Source: of, Confirmed: confirmed, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.Nop(),
-		Address: func(*replication.Event) (topic string, key []byte, ok bool) { return "orders", []byte("k"), true },
+		Address: func(*replication.Event) (topic string, key []byte, err error) { return "orders", []byte("k"), nil },
 	})
 	require.NoError(t, err)
 	t.Cleanup(opened.Close)
@@ -197,4 +198,25 @@ func TestTracker_TheLetterOfARowOfAParkedKeyParksWhateverThePolicy(t *testing.T)
 	require.Equal(t, "0/65/0", letters[1].Position)
 	require.True(t, letters[1].Parks)
 	require.Equal(t, NotRoutable, letters[1].Cause, "it keeps a cause of its own")
+}
+
+// Without its key the row would be no part of the order of the parked key.
+func TestTracker_MakesNoLetterWhileTheKeyCannotBeFound(t *testing.T) {
+	c := newCluster()
+	tracker := openAs(t, c, source, 0)
+	away := errors.New("away")
+	tracker.opts.Address = func(*replication.Event) (topic string, key []byte, err error) { return "", nil, away }
+	ev, _ := message("k", 1, position{100, 0})
+	ev.Relation = &replication.Relation{Namespace: "public", Name: "outbox"}
+	_, err := tracker.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetterKey})
+	require.ErrorIs(t, err, away)
+	require.Empty(t, tracker.state.open)
+
+	tracker.opts.Address = func(*replication.Event) (topic string, key []byte, err error) { return "orders", []byte("k"), nil }
+	_, err = tracker.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetterKey})
+	require.NoError(t, err)
+	ev, m := message("k", 2, position{101, 0})
+	follows, err := tracker.Follow(ev, m)
+	require.NoError(t, err)
+	require.NotNil(t, follows)
 }

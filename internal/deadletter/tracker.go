@@ -40,8 +40,9 @@ type Options struct {
 	Store     Store // closed by the Tracker
 	Source    sink.Source
 	Confirmed pglogrepl.LSN // where the session begins
-	// Address returns topic and key of a row that could not be routed, if known. May be nil.
-	Address func(ev *replication.Event) (topic string, key []byte, ok bool)
+	// Address returns topic and key of a row that could not be routed. A nil key is not known; an
+	// error is of what Address needs, and not of the row. May be nil.
+	Address func(ev *replication.Event) (topic string, key []byte, err error)
 	Metrics *metrics.Set
 	Log     zerolog.Logger
 }
@@ -194,7 +195,11 @@ func (t *Tracker) DeadLetter(p Poison) (*sink.Message, error) {
 			r.origin.EventID = refused.EventID
 		}
 		if t.opts.Address != nil {
-			if topic, key, ok := t.opts.Address(p.Event); ok {
+			topic, key, err := t.opts.Address(p.Event)
+			if err != nil { // with no key, later rows of it would be published before this one
+				return nil, fmt.Errorf("find its key: %w", err)
+			}
+			if key != nil {
 				r.Topic, r.Key = topic, bytes.Clone(key)
 			}
 		}
