@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -179,6 +180,37 @@ func TestDeadLetter_AClaimIsReadFromItsPartition(t *testing.T) {
 	i.put(broker, i.claimOf(i.system(), "outbox_new", i.oid("outbox_new"), 2))
 	i.exec(`ALTER TABLE outbox_new RENAME TO outbox_1;
 		CREATE TABLE outbox_new PARTITION OF outbox FOR VALUES FROM (1000) TO (2000)`)
+	i.ok("deadletter", "redrive", "--all", "--yes")
+	require.Equal(t, map[string]string{"2": `{"n": 2}`}, i.published(broker))
+}
+
+// With REPLICA IDENTITY FULL a claim has every short column, and not every type has an operator =.
+func TestDeadLetter_AClaimIsFoundByColumnsOfAnyType(t *testing.T) {
+	i, k := installWithKafka(t, "17", topics{"outbox.event.order": 1, "postrider.dead_letters": 1})
+	broker := k.Brokers()[0]
+	i.env = append(i.env, "POSTRIDER_DEADLETTER_TOO_LARGE=dead_letter")
+	i.exec(recoverOutbox)
+	i.exec(`CREATE TYPE mood AS ENUM ('sad', 'ok')`)
+	i.exec(`ALTER TABLE outbox REPLICA IDENTITY FULL, ADD flag boolean, ADD code char(4), ADD raw bytea, ADD number numeric,
+		ADD took interval, ADD document json, ADD page xml, ADD place point, ADD documents json[], ADD tags text[],
+		ADD ratio real, ADD path jsonpath, ADD span int4range, ADD mood mood`)
+	i.exec(`INSERT INTO outbox (aggregate_id, payload, created_at, flag, code, raw, number, took, document, page, place,
+			documents, tags, ratio, path, span, mood)
+		SELECT n, jsonb_build_object('n', n), now(), true, 'ab', '\x00ff', 1.50, '1 day 2 hours', '{"a" : 1}',
+			'<?xml version="1.0" encoding="UTF-8"?><a/>', '(0.1,2)', ARRAY['{"b":2}'::json], '{a,"b c"}', 0.1, '$.a',
+			'[1,5)', 'ok' FROM generate_series(1, 3) n`)
+	row := i.conn.PgConn().ExecParams(t.Context(), "SELECT * FROM outbox WHERE id = 2", nil, nil, nil, nil).Read()
+	require.NoError(t, row.Err)
+	d := deadletter.Document{Kind: "insert", Relation: "public.outbox", Schema: "public", Table: "outbox", OID: i.oid("outbox")}
+	for n, f := range row.FieldDescriptions {
+		value := deadletter.Text(row.Rows[0][n])
+		d.Columns = append(d.Columns, deadletter.Column{Name: f.Name, Type: f.DataTypeOID, Key: true, Value: &value})
+	}
+	claim := i.claimOf(i.system(), "outbox", d.OID, 2)
+	var err error
+	claim.Value, err = json.Marshal(d)
+	require.NoError(t, err)
+	i.put(broker, claim)
 	i.ok("deadletter", "redrive", "--all", "--yes")
 	require.Equal(t, map[string]string{"2": `{"n": 2}`}, i.published(broker))
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/check"
@@ -285,13 +287,25 @@ func (r *Rerouter) condition(
 	return equals(rel, column, 1), [][]byte{[]byte(l.EventID)}
 }
 
-// equals compares a column with a parameter. A column of a type that is not built in is compared
-// as text: PostgreSQL could choose a cast of the type's owner.
+// keyTypes are those of which keys are made: an index finds their values. The others are compared
+// as text. With REPLICA IDENTITY FULL, or none, a claim has columns of any type: json, xml and
+// point have no operator =, and for a type that is not built in PostgreSQL could choose a cast of
+// the type's owner.
+var keyTypes = []uint32{
+	pgtype.BoolOID, pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.OIDOID, pgtype.NumericOID,
+	pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID, pgtype.NameOID, pgtype.QCharOID,
+	pgtype.UUIDOID, pgtype.ByteaOID, pgtype.DateOID, pgtype.TimeOID, pgtype.TimetzOID,
+	pgtype.TimestampOID, pgtype.TimestamptzOID, pgtype.IntervalOID, pgtype.InetOID, pgtype.CIDROID,
+	pgtype.MacaddrOID, pgtype.Macaddr8OID,
+}
+
+// equals compares a column with a parameter in text format.
 func equals(rel *replication.Relation, column string, parameter int) string {
+	value := postgres.QuoteName(column)
 	for _, c := range rel.Columns {
-		if c.Name == column && !slot.Builtin(c) {
-			return fmt.Sprintf("%s = $%d", slot.TextSQL(c), parameter)
+		if c.Name == column && !slices.Contains(keyTypes, c.TypeOID) {
+			value = slot.WrittenSQL(value)
 		}
 	}
-	return fmt.Sprintf("%s = $%d", postgres.QuoteName(column), parameter)
+	return fmt.Sprintf("%s = $%d", value, parameter)
 }
