@@ -98,7 +98,7 @@ func (c *Config) ExplainTransactional(err error, id string) error {
 	translated := Translate(err)
 	switch {
 	case isAny(err, kerr.ProducerFenced, kerr.InvalidProducerEpoch):
-		return fmt.Errorf("another relay has begun with the transactional id %q, or the broker has "+
+		return fmt.Errorf("another process has begun with the transactional id %q, or the broker has "+
 			"ended the transaction: %w", id, translated)
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
 		return Advise(fmt.Errorf("sink.kafka.transaction_timeout is %s, and the broker's "+

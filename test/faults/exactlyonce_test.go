@@ -213,7 +213,7 @@ func TestFault18_ExactlyOnceGoesOnAfterItsProducerIsFenced(t *testing.T) {
 		p := r.started(t)
 		l := r.load(t, 200)
 		// A fence in the middle of a commit ends the session for another reason: then once more.
-		fenced, named := full(t, 3, 50), func() bool { return p.Log.Count("another relay has begun with the transactional id") > 0 }
+		fenced, named := full(t, 3, 50), func() bool { return p.Log.Count("another process has begun with the transactional id") > 0 }
 		for i := 0; i < fenced || !named() && i < 10*fenced; i++ {
 			l.more(t, 300)
 			reader.shutOut(t)

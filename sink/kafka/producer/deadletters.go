@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/sink"
@@ -47,7 +48,8 @@ type deadLetterOffset struct {
 
 // OpenDeadLetters connects, and creates the topic if it is missing and sink.kafka.topics.create
 // allows that. With a transactional id, Append publishes in one transaction, and OpenDeadLetters
-// fences every other producer with that id. Errors are those of kafka.Connect.
+// fences every other producer with that id, whose Append fails from then on. Errors are those of
+// kafka.Connect.
 func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 	log zerolog.Logger) (*DeadLetters, error) {
 	if err := cfg.Validate(); err != nil {
@@ -176,7 +178,12 @@ func (d *DeadLetters) writeTransaction(ctx context.Context, records []*kgo.Recor
 	if err == nil {
 		err = d.commit(ctx, records)
 	}
-	return err != nil && abort(ctx, d.client) != nil, err
+	if err == nil || abort(ctx, d.client) == nil {
+		return false, err
+	}
+	// A process that was fenced stays so: a new producer would fence the one that has fenced it.
+	fenced := errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
+	return !fenced, err
 }
 
 func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {

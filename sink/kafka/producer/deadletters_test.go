@@ -80,6 +80,28 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	require.Len(t, broker.All(t, small), 1)
 }
 
+// The store that is opened last fences the others, and none of them fences it in return.
+func TestDeadLetters_OneThatWasFencedStaysSo(t *testing.T) {
+	for kind, start := range map[string]func(testing.TB) *parts.Broker{
+		"real": func(t testing.TB) *parts.Broker { return parts.RealKafka(t) },
+		"fake": func(t testing.TB) *parts.Broker { b, _ := parts.FakeKafka(t, embedded.KafkaConfig{}); return b },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			broker := start(t)
+			topic, id := parts.Unique("letters"), parts.Unique("id")
+			broker.CreateTopic(t, topic, 1, nil)
+			letter := []*sink.Message{{Topic: topic, Partition: 0, Value: []byte("x")}}
+			first := openDeadLetters(t, broker, topic, id, nil)
+			require.NoError(t, first.Append(t.Context(), letter))
+			second := openDeadLetters(t, broker, topic, id, nil)
+			for range 2 {
+				require.Error(t, first.Append(t.Context(), letter))
+				require.NoError(t, second.Append(t.Context(), letter))
+			}
+		})
+	}
+}
+
 // An Append that ends at delivery_timeout closes its client's connections. The store goes on with
 // another client: a tracker would else never again learn what was redriven.
 func TestDeadLetters_GoOnAfterTheDeliveryTimeout(t *testing.T) {
