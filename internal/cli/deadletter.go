@@ -40,13 +40,12 @@ type letters struct {
 	index *deadletter.Index
 }
 
-// withLetters runs f with the dead-letter topic, which is open for transactions if f redrives.
-func (a *app) withLetters(cmd *cobra.Command, redrives bool, f func(x *letters) error) error {
-	sections := []string{"sink", "deadletter", "log"}
-	if redrives {
-		sections = append(sections, "postgres", "replication", "router", "format")
-	}
-	l, err := a.load(cmd, sections...)
+// withLetters runs f with the dead-letter topic, and with a configuration that is valid in these
+// sections too. If f resolves dead letters, the topic is open for transactions, which ends every
+// other process that resolves some: a dead letter must not be both redriven and discarded.
+func (a *app) withLetters(cmd *cobra.Command, resolves bool, sections []string,
+	f func(x *letters) error) error {
+	l, err := a.load(cmd, append([]string{"sink", "deadletter", "log"}, sections...)...)
 	if err != nil {
 		return err
 	}
@@ -57,7 +56,7 @@ func (a *app) withLetters(cmd *cobra.Command, redrives bool, f func(x *letters) 
 			config.SinkKafka)
 	}
 	id := ""
-	if redrives {
+	if resolves {
 		id = "postrider.deadletter." + cfg.DeadLetter.Topic
 	}
 	cfg.Sink.Kafka.Topics.Create = false // the commands create no topic
@@ -129,7 +128,9 @@ func newDeadLetterList(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&chosen.All, "all", false, "also those that were redriven or discarded")
 	a.jsonFlag(cmd, "print one JSON array")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withLetters(cmd, false, func(x *letters) error { return x.list(chosen.filter()) })
+		return a.withLetters(cmd, false, nil, func(x *letters) error {
+			return x.list(chosen.filter())
+		})
 	}
 	return cmd
 }
@@ -248,7 +249,7 @@ alone, as are the headers of the message.`,
 				return exit.Usagef("the ID of a dead letter is empty: postrider deadletter list " +
 					"has them")
 			}
-			return a.withLetters(cmd, false, func(x *letters) error {
+			return a.withLetters(cmd, false, nil, func(x *letters) error {
 				return x.show(args[0], payload)
 			})
 		},

@@ -47,7 +47,7 @@ there. Dead letters of keys that are not parked come after what was published si
 
 Publishing and recording are one Kafka transaction: a consumer that reads committed records gets
 each once, also if redrive is killed and run again. A dead letter that was redriven is not redriven
-again. A second redrive ends the first one.`
+again. A redrive or discard that starts ends one that is under way.`
 	cmd.Flags().BoolVar(&r.changed, "changed", false,
 		"publish a row that was too large even if it is no longer what it was when it was "+
 			"committed")
@@ -61,7 +61,8 @@ func newDeadLetterDiscard(a *app) *cobra.Command {
 	cmd.Short = "Discard dead letters: consumers never get them"
 	cmd.Long = `discard records that dead
 letters are not to be published, and who decided that. They stay in the topic. A key is no longer
-parked when none of its dead letters is open.`
+parked when none of its dead letters is open. A redrive or discard that starts ends one that is
+under way.`
 	return cmd
 }
 
@@ -70,7 +71,11 @@ func (r *resolution) command(a *app) *cobra.Command {
 		Use:  r.word + " (ID... | --key KEY | --all | other filters)",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withLetters(cmd, r.redrives && !r.dryRun, func(x *letters) error {
+			var sections []string
+			if r.redrives && !r.dryRun {
+				sections = []string{"postgres", "replication", "router", "format"}
+			}
+			return a.withLetters(cmd, !r.dryRun, sections, func(x *letters) error {
 				return r.run(x, args)
 			})
 		},
@@ -97,6 +102,13 @@ func (r *resolution) run(x *letters, ids []string) error {
 	effect := fmt.Sprintf(r.effect, lettersText(chosen))
 	if err := x.confirmWord(r.word, r.word, "answer", effect); err != nil {
 		return err
+	}
+	// The answer may have come late.
+	if chosen, err = x.index.StillOpen(x.ctx, chosen); err != nil {
+		return err
+	}
+	if len(chosen) == 0 {
+		return x.printf("nothing to %s any more\n", r.word)
 	}
 	redriver := deadletter.Redriver{Topic: x.cfg.DeadLetter.Topic, Store: x.store, Who: whoami(),
 		Changed: r.changed, Wait: redriveWait, Log: x.newLogger(x.cfg.Log)}

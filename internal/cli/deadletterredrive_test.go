@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,18 +18,7 @@ import (
 // To look at what would be redriven ends no redrive that is under way.
 func TestDeadLetter_DryRunOfRedriveShutsOutNobody(t *testing.T) {
 	i, k := installWithKafka(t, "17", topics{"outbox.event.order": 1, "postrider.dead_letters": 1})
-	h := func(key, value string) sink.Header { return sink.Header{Key: key, Value: []byte(value)} }
-	i.put(k.Brokers()[0], &sink.Message{
-		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("2"),
-		Value: []byte(`{"n": 2}`), Timestamp: time.Now(),
-		Headers: []sink.Header{
-			h(deadletter.HeaderForm, string(deadletter.FormMessage)),
-			h(deadletter.HeaderID, "0102030405060708090a0b0c"),
-			h(deadletter.HeaderCause, "refused"),
-			h(deadletter.HeaderPosition, "0/1/0"), h(deadletter.HeaderParks, "false"),
-			h(deadletter.HeaderTopic, "outbox.event.order"),
-		},
-	})
+	i.put(k.Brokers()[0], refused("0102030405060708090a0b0c"))
 	other, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...),
 		kgo.TransactionalID("postrider.deadletter.postrider.dead_letters"))
 	require.NoError(t, err)
@@ -36,9 +27,75 @@ func TestDeadLetter_DryRunOfRedriveShutsOutNobody(t *testing.T) {
 	require.NoError(t,
 		other.ProduceSync(t.Context(),
 			&kgo.Record{Topic: "outbox.event.order", Value: []byte("x")}).FirstErr())
-	r := i.ok("deadletter", "redrive", "--all", "--dry-run")
-	require.Contains(t, r.stdout, "0102030405060708090a0b0c")
+	for _, command := range []string{"redrive", "discard"} {
+		r := i.ok("deadletter", command, "--all", "--dry-run")
+		require.Contains(t, r.stdout, "0102030405060708090a0b0c")
+	}
 	require.NoError(t, other.EndTransaction(t.Context(), kgo.TryCommit))
+}
+
+// refused is a dead letter of a message that the broker has refused.
+func refused(id string) *sink.Message {
+	return &sink.Message{
+		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("2"),
+		Value: []byte(`{"n": 2}`), Timestamp: time.Now(),
+		Headers: []sink.Header{
+			headerOf(deadletter.HeaderForm, string(deadletter.FormMessage)),
+			headerOf(deadletter.HeaderID, id),
+			headerOf(deadletter.HeaderCause, "refused"),
+			headerOf(deadletter.HeaderPosition, "0/1/0"),
+			headerOf(deadletter.HeaderParks, "false"),
+			headerOf(deadletter.HeaderTopic, "outbox.event.order"),
+		},
+	}
+}
+
+// typist answers a question, after something else has happened.
+type typist struct {
+	before func()
+	answer io.Reader
+}
+
+func (t *typist) Read(b []byte) (int, error) {
+	if t.before != nil {
+		t.before()
+		t.before = nil
+	}
+	return t.answer.Read(b)
+}
+
+// A dead letter is either redriven or discarded, and the one command does not say that it did what the other one has done.
+func TestDeadLetter_ACommandLeavesOutWhatWasResolvedWhileItAsked(t *testing.T) {
+	for command, other := range map[string]string{"redrive": "discard", "discard": "redrive"} {
+		t.Run(command, func(t *testing.T) {
+			i, k := installWithKafka(t, "17", topics{"outbox.event.order": 1, "postrider.dead_letters": 1})
+			i.exec(recoverOutbox)
+			i.put(k.Brokers()[0], refused("0102030405060708090a0b0c"))
+			r := executeWith(t, &typist{answer: strings.NewReader(command + "\n"), before: func() {
+				require.Contains(t, i.ok("deadletter", other, "--all", "--yes").stdout, "1 dead letter "+other)
+			}}, i.env, "deadletter", command, "--all")
+			require.Equal(t, "nothing to "+command+" any more\n", r.stdout)
+			require.Zero(t, r.code, r.stderr)
+			require.Len(t, i.published(k.Brokers()[0]), map[string]int{"redrive": 0, "discard": 1}[command])
+		})
+	}
+}
+
+// What is left of the choice of one that was ended is not resolved behind the other's back.
+func TestDeadLetter_ARedriveOrDiscardEndsTheOneThatIsUnderWay(t *testing.T) {
+	for command, other := range map[string]string{"redrive": "discard", "discard": "redrive"} {
+		t.Run(command, func(t *testing.T) {
+			i, k := installWithKafka(t, "17", topics{"outbox.event.order": 1, "postrider.dead_letters": 1})
+			i.exec(recoverOutbox)
+			i.put(k.Brokers()[0], refused("0102030405060708090a0b0c"), refused("1102030405060708090a0b0c"))
+			r := executeWith(t, &typist{answer: strings.NewReader(command + "\n"), before: func() {
+				i.ok("deadletter", other, "01", "--yes")
+			}}, i.env, "deadletter", command, "--all")
+			require.NotZero(t, r.code, r.stdout)
+			require.Contains(t, r.stderr, "another process has begun with the transactional id")
+			require.Contains(t, i.ok("deadletter", "list").stdout, "1102030405060708090a0b0c", "it stays open")
+		})
+	}
 }
 
 // claimOf is a dead letter of a row that is too large, without a hash, as of rows over

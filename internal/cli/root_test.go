@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -26,15 +27,15 @@ type result struct {
 // execute runs one command line in memory, with the real example and no environment but env.
 func execute(t *testing.T, env []string, args ...string) result {
 	t.Helper()
-	return executeWith(t, "", env, args...)
+	return executeWith(t, strings.NewReader(""), env, args...)
 }
 
-func executeWith(t *testing.T, stdin string, env []string, args ...string) result {
+func executeWith(t *testing.T, stdin io.Reader, env []string, args ...string) result {
 	t.Helper()
 	example, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
 	var stdout, stderr bytes.Buffer
-	code := Main(Process{Args: args, Env: env, Stdin: strings.NewReader(stdin), Stdout: &stdout,
+	code := Main(Process{Args: args, Env: env, Stdin: stdin, Stdout: &stdout,
 		Stderr: &stderr, Example: string(example)})
 	return result{code, stdout.String(), stderr.String()}
 }

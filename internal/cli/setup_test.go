@@ -65,7 +65,7 @@ func (i *install) run(args ...string) result {
 // typed runs a command with something on standard input.
 func (i *install) typed(stdin string, args ...string) result {
 	i.t.Helper()
-	return executeWith(i.t, stdin, i.env, args...)
+	return executeWith(i.t, strings.NewReader(stdin), i.env, args...)
 }
 
 func (i *install) ok(args ...string) result {

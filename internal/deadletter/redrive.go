@@ -23,7 +23,9 @@ import (
 // Redriver publishes dead letters to their topics, or discards them, and writes resolutions.
 type Redriver struct {
 	Topic string // of the dead letters
-	Store Store  // with transactions: Append is all or nothing
+	// Store has transactions: Append is all or nothing, and fails once another process resolves
+	// dead letters. So what the Index has as open is open.
+	Store Store
 	// Route routes a row with the present configuration.
 	Route func(ctx context.Context, ev *replication.Event) (*sink.Message, error)
 	// Row reads the row of a claim from its table.
