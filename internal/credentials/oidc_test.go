@@ -237,6 +237,36 @@ func TestSource_RenewsBeforeTheEnd(t *testing.T) {
 	})
 }
 
+// A provider may answer nothing until the context ends: not each login waits for that.
+func TestSource_PausesAfterARenewalThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &provider{lifetime: time.Minute}
+		s := credentials.NewSource(p.fetch)
+		_, err := s.Token(t.Context())
+		require.NoError(t, err)
+		time.Sleep(45 * time.Second)
+		p.failure = errors.New("away")
+		_, err = s.Token(t.Context())
+		require.ErrorIs(t, err, p.failure)
+		for range 3 {
+			token, err := s.Token(t.Context())
+			require.NoError(t, err)
+			require.NotEmpty(t, token.Value)
+		}
+		require.Equal(t, 2, p.requests)
+		for until := time.Now().Add(11 * time.Second); time.Now().Before(until); time.Sleep(time.Second) {
+			token, _ := s.Token(t.Context())
+			require.GreaterOrEqual(t, time.Until(token.Expires), 3*time.Second)
+		}
+		require.Equal(t, 4, p.requests)
+		time.Sleep(time.Second) // three seconds are left, and no pause is longer than the token
+		p.failure = nil
+		token, err := s.Token(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, time.Minute, time.Until(token.Expires))
+	})
+}
+
 // A broker takes a renewed login once a second, and the client renews a second before the end.
 func TestSource_ReusesNoTokenThatIsAboutToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

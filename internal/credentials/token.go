@@ -106,6 +106,10 @@ func (c claims) expiry() time.Time {
 // the token ends: with less left the connection would be closed.
 const leastLeft = 3 * time.Second
 
+// renewPause is how long a valid token is used after its renewal failed, before the next attempt:
+// the provider may not answer at all, and each login would wait for it.
+const renewPause = 5 * time.Second
+
 // Source gives tokens, and asks for a new one when three quarters of the lifetime of the last have
 // passed. It may be used from any goroutine. It has none of its own, and needs no Close.
 type Source struct {
@@ -122,7 +126,8 @@ func NewSource(fetch func(context.Context) (Token, error)) *Source {
 }
 
 // Token returns a token. A token with an error is the last one, which is still valid: its renewal
-// failed. It blocks for as long as a request to the provider takes.
+// failed just now. It blocks for as long as a request to the provider takes, or until ctx ends: a
+// ctx that also bounds the use of the token would leave no time for that.
 func (s *Source) Token(ctx context.Context) (Token, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -135,15 +140,17 @@ func (s *Source) Token(ctx context.Context) (Token, error) {
 		return s.last, nil
 	}
 	t, err := s.fetch(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		s.last, s.renewAt = t, time.Time{} // a token whose end is not known is never reused
 		if !t.Expires.IsZero() {
 			left := t.Expires.Sub(now)
 			s.renewAt = now.Add(min(left/4*3, left-leastLeft))
 		}
 		return t, nil
-	case time.Until(s.last.Expires) >= leastLeft:
+	}
+	now = time.Now() // fetch may have taken long
+	if left := s.last.Expires.Sub(now); left >= leastLeft {
+		s.renewAt = now.Add(min(renewPause, left-leastLeft))
 		return s.last, err
 	}
 	return Token{}, err

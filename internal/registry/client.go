@@ -118,7 +118,9 @@ func (c *Client) prepare(r *http.Request) error {
 		}
 		r.SetBasicAuth(c.cfg.Username, password)
 	case c.tokens != nil:
-		token, err := c.tokens.Token(r.Context())
+		ctx, cancel := context.WithTimeout(r.Context(), c.cfg.Timeout)
+		defer cancel()
+		token, err := c.tokens.Token(ctx)
 		if token.Value == "" {
 			return err
 		}
@@ -127,15 +129,20 @@ func (c *Client) prepare(r *http.Request) error {
 	return nil
 }
 
-// context bounds a call with requests, each of which has registry.timeout at each URL.
+// context bounds a call with requests, each of which has registry.timeout at each URL, as has the
+// request for a token before them.
 func (c *Client) context(requests int) (context.Context, context.CancelFunc) {
-	most := c.cfg.Timeout * time.Duration(requests*len(c.cfg.URLs))
-	return context.WithTimeout(context.Background(), most)
+	most := requests * len(c.cfg.URLs)
+	if c.tokens != nil {
+		most++
+	}
+	return context.WithTimeout(context.Background(), c.cfg.Timeout*time.Duration(most))
 }
 
 // ID is the id of a schema under a subject. It blocks for twice the timeout of each URL at most,
-// and not at all for a schema whose id is known. Errors are connect.ErrRegistry or its siblings,
-// or *connect.ValueError for a schema that the registry refuses.
+// and once for a token, and not at all for a schema whose id is known. Errors are
+// connect.ErrRegistry or its siblings, or *connect.ValueError for a schema that the registry
+// refuses.
 func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 	key := identityOf(subject, s)
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -849,6 +851,33 @@ func TestClient_LogsIn(t *testing.T) {
 	o.Refuse(http.StatusUnauthorized, "invalid_client", "")
 	_, client = opened(t, cfg, avroFormat())
 	require.ErrorIs(t, client.ping(t.Context()), connect.ErrRegistryLogin)
+}
+
+// A provider that does not answer leaves the request its time: the last token is still valid.
+func TestClient_RequestsWithTheLastTokenWhileTheProviderHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(at("http://registry.example"))
+		require.NoError(t, err)
+		hangs := false
+		c.tokens = credentials.NewSource(func(ctx context.Context) (credentials.Token, error) {
+			if hangs {
+				<-ctx.Done()
+				return credentials.Token{}, ctx.Err()
+			}
+			return credentials.Token{Value: "t", Expires: time.Now().Add(time.Hour)}, nil
+		})
+		for range 2 {
+			ctx, cancel := c.context(1)
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://registry.example/config", nil)
+			require.NoError(t, c.prepare(r))
+			require.Equal(t, "Bearer t", r.Header.Get("Authorization"))
+			deadline, _ := ctx.Deadline()
+			require.GreaterOrEqual(t, time.Until(deadline), c.cfg.Timeout, "which is for the registry itself")
+			cancel()
+			hangs = true
+			time.Sleep(50 * time.Minute)
+		}
+	})
 }
 
 func TestClient_VerifiesTheRegistrysCertificate(t *testing.T) {
