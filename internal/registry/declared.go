@@ -95,7 +95,7 @@ func (w *Writer) fromFile(topic string, s *connect.Schema) (*prepared, error) {
 		return nil, err
 	}
 	header, err := w.server.header(subject, w.file.schema, w.usage)
-	return &prepared{s, by(w.file, s), header, 0}, err
+	return &prepared{s, by(w.file, s), header, sizeOf(s)}, err
 }
 
 // parsedSubjects bounds how many subjects have a parsed schema: their names come from rows.
@@ -141,7 +141,25 @@ func (w *Writer) fromLatest(topic string, s *connect.Schema) (*prepared, error) 
 		}
 		w.parsed[subject] = d
 	}
-	return &prepared{s, by(d, s), has.header, 0}, nil
+	return &prepared{s, by(d, s), has.header, sizeOf(s)}, nil
+}
+
+// memberSize is about what a member of a Connect schema takes beside its name, in bytes.
+const memberSize = 200
+
+// sizeOf estimates the memory of a Connect schema, in bytes. That of an expanded document has all
+// members of the document.
+func sizeOf(s *connect.Schema) (size int) {
+	if s == nil {
+		return 0
+	}
+	if s.Items != nil {
+		size = memberSize + sizeOf(s.Items)
+	}
+	for _, f := range s.Fields {
+		size += memberSize + len(f.Name) + sizeOf(f.Schema)
+	}
+	return size
 }
 
 // by writes values of a Connect schema by a declared one: documents by their members.

@@ -593,6 +593,48 @@ func TestWriter_WritesDocumentsByADeclaredSchema(t *testing.T) {
 	require.ErrorContains(t, err, "format.value.schema.file")
 }
 
+// The Connect schema of an expanded document is as large as the document, also where the value is refused by the declared one.
+func TestWriter_KeepsABoundedNumberOfExpandedDocuments(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "order.avsc")
+	require.NoError(t, os.WriteFile(file, []byte(declaredText), 0o600))
+	for name, format := range map[string]func(*router.Format, *fake){
+		"of a file": func(f *router.Format, _ *fake) { f.ValueSchemaFile = file },
+		"the latest version": func(f *router.Format, registry *fake) {
+			f.ValueLatest = true
+			for i := range 3 {
+				_, _, err := registry.RegisterSchema(fmt.Sprintf("orders-%d-value", i), sr.Schema{Schema: declaredText})
+				require.NoError(t, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, with := newFake(t), avroFormat()
+			format(&with, f)
+			r, _ := opened(t, at(f.URL()), with)
+			w := r.Value.(*Writer)
+			for i := range 20 {
+				const members = 1000
+				inner := &connect.Schema{Kind: connect.KindStruct}
+				for n := range members << (i % 5) { // the largest is alone more than the bound
+					inner.Fields = append(inner.Fields, &connect.Field{Name: fmt.Sprintf("%0300d", i*members<<5+n), Schema: connect.RequiredString})
+				}
+				s := record("shop.Order", &connect.Field{Name: "list", Schema: &connect.Schema{Kind: connect.KindArray, Items: inner}})
+				_, err := w.Append(nil, fmt.Sprintf("orders-%d", i%3), s, &connect.Structure{Schema: s, Values: []any{nil}})
+				requireRow(t, err, "list")
+				names := 0
+				for _, known := range w.recent {
+					for _, p := range known {
+						for _, member := range p.source.Fields[0].Schema.Items.Fields {
+							names += len(member.Name)
+						}
+					}
+				}
+				require.LessOrEqual(t, names, recentBytes)
+			}
+		})
+	}
+}
+
 // What a schema refers to comes from the registry, in a file as in the latest version.
 func TestWriter_WritesBySchemasWithReferences(t *testing.T) {
 	for format, c := range map[string]struct {
@@ -982,7 +1024,7 @@ func TestWriter_KeepsABoundedNumberOfSchemas(t *testing.T) {
 		for _, known := range w.recent {
 			require.LessOrEqual(t, len(known), recentSchemas)
 			for _, p := range known {
-				kept += recentCost + p.length
+				kept += recentCost + p.size
 			}
 		}
 		require.Equal(t, w.kept, kept)

@@ -76,13 +76,13 @@ type prepared struct {
 	source *connect.Schema
 	write  func(dst []byte, v any) ([]byte, error)
 	header []byte // what stands before each value
-	length int    // of the schema's text that write refers to, in bytes
+	size   int    // of the text that write refers to, or of source if there is none, in bytes
 }
 
 const (
 	// recentSchemas is how many shapes of values of one topic are found without their text.
 	recentSchemas = 16
-	// recentBytes bounds the texts of all of them, with recentCost for each: names of topics and
+	// recentBytes bounds the sizes of all of them, with recentCost for each: names of topics and
 	// members of payloads come from rows.
 	recentBytes = 4 << 20
 	recentCost  = 256
@@ -164,13 +164,17 @@ func (w *Writer) prepare(topic string, s *connect.Schema) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	cost := recentCost + p.size
+	if cost > recentBytes {
+		return p, nil
+	}
 	if len(known) == recentSchemas {
-		w.kept -= recentCost + known[recentSchemas-1].length
+		w.kept -= recentCost + known[recentSchemas-1].size
 		known = known[:recentSchemas-1]
 	}
-	if w.kept += recentCost + p.length; w.kept > recentBytes {
+	if w.kept += cost; w.kept > recentBytes {
 		clear(w.recent)
-		known, w.kept = nil, recentCost+p.length
+		known, w.kept = nil, cost
 	}
 	w.recent[topic] = slices.Insert(known, 0, p)
 	return p, nil
