@@ -92,7 +92,7 @@ func (c Config) Validate() error {
 				problem)
 		}
 	}
-	if c.TopicReplacement == "" {
+	if strings.TrimSpace(c.TopicReplacement) == "" {
 		f.add("route.topic.replacement is empty: every topic name would be empty; must be a text as " +
 			`"outbox.event.${routedByValue}"`)
 	}
@@ -132,8 +132,8 @@ func (c Config) Warnings() []string {
 // normalised has the case-insensitive words in lower case and the retired option carried over.
 func (c Config) normalised() Config {
 	// Kafka Connect trims what it reads.
-	for _, value := range []*string{&c.TopicPrefix, &c.FieldID, &c.FieldKey, &c.FieldPayload,
-		&c.FieldTimestamp, &c.FieldSchemaVersion, &c.RouteByField,
+	for _, value := range []*string{&c.TopicPrefix, &c.FieldID, &c.FieldKey, &c.FieldType,
+		&c.FieldPayload, &c.FieldTimestamp, &c.FieldSchemaVersion, &c.RouteByField,
 		&c.TopicRegex, &c.TopicReplacement, &c.TracingField} {
 		*value = strings.TrimSpace(*value)
 	}

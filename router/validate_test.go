@@ -56,6 +56,15 @@ func TestValidate_FindsGroupReferencesBeforeTheFirstRow(t *testing.T) {
 	require.ErrorContains(t, c.Validate(), "the pattern has 1 groups")
 }
 
+// Kafka Connect trims it, and each topic would be without a name.
+func TestValidate_RefusesABlankReplacement(t *testing.T) {
+	for _, blank := range []string{"", " "} {
+		c := DefaultConfig()
+		c.TopicReplacement = blank
+		require.ErrorContains(t, c.Validate(), "route.topic.replacement is empty")
+	}
+}
+
 func TestValidate_TakesWordsInAnyCase(t *testing.T) {
 	c := DefaultConfig()
 	c.OpInvalidBehavior, c.AdditionalMissing, c.NullBehavior = " FATAL ", "IGNORE", "OPTIONAL_BYTES"
