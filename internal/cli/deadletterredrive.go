@@ -73,7 +73,7 @@ func (r *resolution) command(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sections []string
 			if r.redrives && !r.dryRun {
-				sections = []string{"postgres", "replication", "router", "format"}
+				sections = []string{"postgres", "replication", "router", "format", "registry"}
 			}
 			return a.withLetters(cmd, !r.dryRun, sections, func(x *letters) error {
 				return r.run(x, args)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -96,6 +97,14 @@ func TestDeadLetter_ARedriveOrDiscardEndsTheOneThatIsUnderWay(t *testing.T) {
 			require.Contains(t, i.ok("deadletter", "list").stdout, "1102030405060708090a0b0c", "it stays open")
 		})
 	}
+}
+
+// A row is routed again, with the schemas of the registry.
+func TestDeadLetterRedrive_ValidatesTheRegistry(t *testing.T) {
+	i, _ := installWithKafka(t, "17", topics{"postrider.dead_letters": 1})
+	r := i.run("deadletter", "redrive", "--all", "--yes", "--set", "format.value=avro")
+	require.Equal(t, exit.Config, r.code, r.stdout)
+	require.Contains(t, r.stderr, "registry.urls: is empty")
 }
 
 // claimOf is a dead letter of a row that is too large, without a hash, as of rows over
