@@ -11,10 +11,11 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// content is what the screen shows: the parts of the status page, or the report of a relay without
-// parts or of the database.
+// content is what a tab shows: its parts of the status page, or the report of a relay without
+// parts or of the database. It does not change: the next refresh has a content of its own.
 type content struct {
 	at       time.Time
+	tab      tab // that it was loaded for: the parts of others are zero
 	verdict  health.Verdict
 	pipeline status.Pipeline
 	slot     monitor.Observation
@@ -26,15 +27,14 @@ type content struct {
 	config   status.Config
 	build    status.Build
 
-	report *status.Report // set if the relay has no parts: all but this and at is zero
+	report *status.Report // set if the relay has no parts: all but this, at and tab is zero
 	err    error          // set if neither relay nor database answers
 }
 
-// load gets the parts that a tab shows. The others stay as they are in before. The slot tells
-// whether it is this relay that answers, so every tab needs it.
-func load(ctx context.Context, l *config.Loaded, before content, t tab) content {
-	c := before
-	c.report, c.err = nil, nil
+// load gets the parts that a tab shows. The slot tells whether it is this relay that answers, so
+// every tab needs it.
+func load(ctx context.Context, l *config.Loaded, t tab) content {
+	c := content{tab: t}
 	into := map[string]any{
 		"verdict": &c.verdict, "build": &c.build, "pipeline": &c.pipeline, "slot": &c.slot,
 		"history": &c.history, "topics": &c.topics, "events": &c.events, "errors": &c.errors,
@@ -42,21 +42,21 @@ func load(ctx context.Context, l *config.Loaded, before content, t tab) content 
 	}
 	for _, part := range append([]string{"slot", "verdict", "build", "pipeline"}, tabParts[t]...) {
 		if status.GetJSON(ctx, l.Config.HTTP, "/api/"+part, into[part]) != nil {
-			return loadReport(ctx, l)
+			return loadReport(ctx, l, t)
 		}
 	}
 	if r := (status.Report{Slot: c.slot.Slot}); !r.About(l.Config.Slot.Name) {
-		return loadReport(ctx, l)
+		return loadReport(ctx, l, t)
 	}
 	c.at = time.Now()
 	return c
 }
 
 // loadReport is for a relay that does not answer, is one without parts, or has another slot.
-func loadReport(ctx context.Context, l *config.Loaded) content {
+func loadReport(ctx context.Context, l *config.Loaded, t tab) content {
 	r, err := status.Status(ctx, l)
 	if err != nil {
-		return content{at: time.Now(), err: err}
+		return content{at: time.Now(), tab: t, err: err}
 	}
-	return content{at: time.Now(), report: &r}
+	return content{at: time.Now(), tab: t, report: &r}
 }

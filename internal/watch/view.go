@@ -113,6 +113,12 @@ func (s screen) body(width int) []string {
 		exit.Print(&b, c.err)
 	case c.report != nil:
 		_ = status.Write(&b, *c.report, s.now(), false) // into memory
+	case c.tab != s.tab && len(tabParts[s.tab]) > 0:
+		if s.frozen {
+			fmt.Fprintf(&b, "%s is frozen: p continues", tabNames[c.tab])
+		} else {
+			b.WriteString("loading ...")
+		}
 	default:
 		s.writeTab(&b, width)
 	}

@@ -40,7 +40,7 @@ var (
 
 // screen is the model of status --watch on a terminal.
 type screen struct {
-	load    func(before content, t tab) content
+	load    func(t tab) content
 	every   time.Duration // between two refreshes
 	now     func() time.Time
 	content content
@@ -54,7 +54,7 @@ type screen struct {
 
 type (
 	refreshMsg content  // the result of a regular refresh
-	openMsg    content  // the result of opening a tab
+	reloadMsg  content  // the result of a reload
 	tickMsg    struct{} // a refresh is due
 )
 
@@ -65,7 +65,7 @@ func Screen(
 	in io.Reader, out io.Writer, env []string, options ...tea.ProgramOption,
 ) error {
 	s := screen{
-		load:  func(before content, t tab) content { return load(ctx, l, before, t) },
+		load:  func(t tab) content { return load(ctx, l, t) },
 		every: every, now: time.Now,
 	}
 	options = append([]tea.ProgramOption{
@@ -83,8 +83,20 @@ func Screen(
 func (s screen) Init() tea.Cmd { return s.refresh() }
 
 func (s screen) refresh() tea.Cmd {
-	before, t := s.content, s.tab
-	return func() tea.Msg { return refreshMsg(s.load(before, t)) }
+	return func() tea.Msg { return refreshMsg(s.load(s.tab)) }
+}
+
+// reload loads the tab without waiting for the next refresh.
+func (s screen) reload() tea.Cmd {
+	return func() tea.Msg { return reloadMsg(s.load(s.tab)) }
+}
+
+// show replaces the content, unless the screen is frozen. What was requested before another tab
+// was opened lacks the parts of that tab.
+func (s *screen) show(c content) {
+	if c.tab == s.tab && !s.frozen {
+		s.content = c
+	}
 }
 
 // Update implements tea.Model.
@@ -94,12 +106,10 @@ func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		s.width, s.height = msg.Width, msg.Height
 	case refreshMsg:
 		s.loading = false
-		if !s.frozen {
-			s.content = content(msg)
-		}
+		s.show(content(msg))
 		return s, tea.Tick(s.every, func(time.Time) tea.Msg { return tickMsg{} })
-	case openMsg:
-		s.content = content(msg)
+	case reloadMsg:
+		s.show(content(msg))
 	case tickMsg:
 		if !s.loading {
 			s.loading = true
@@ -134,14 +144,19 @@ func (s screen) press(key string) (tea.Model, tea.Cmd) {
 		s.scroll = 0
 	case "p":
 		s.frozen = !s.frozen
+		if !s.frozen {
+			return s, s.reload()
+		}
 	}
 	s.scroll = max(0, min(s.scroll, s.lines()-page))
 	return s, nil
 }
 
-// open shows another tab, and loads it without waiting for the next refresh.
+// open shows another tab.
 func (s screen) open(t tab) (tea.Model, tea.Cmd) {
 	s.tab, s.scroll = t, 0
-	before := s.content
-	return s, func() tea.Msg { return openMsg(s.load(before, t)) }
+	if s.frozen {
+		return s, nil
+	}
+	return s, s.reload()
 }

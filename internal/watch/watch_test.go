@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,7 +75,7 @@ func sampleContent() content {
 
 func sampleScreen(c content) screen {
 	return screen{
-		load: func(content, tab) content { return c }, every: time.Hour,
+		load: func(t tab) content { c.tab = t; return c }, every: time.Hour,
 		now:     func() time.Time { return statustest.Now },
 		content: c, width: 100, height: 40,
 	}
@@ -98,7 +99,7 @@ func TestWatch_ShowsWhatThePageShows(t *testing.T) {
 		tabConfig: {"slot.name", `"postrider"`, "default"},
 	} {
 		s := sampleScreen(sampleContent())
-		s.tab = shown
+		s.tab, s.content.tab = shown, shown
 		text := ansi.Strip(s.text())
 		for _, w := range want {
 			require.Contains(t, text, w, "%s", tabNames[shown])
@@ -117,7 +118,7 @@ func TestWatch_CommandsNoTerminal(t *testing.T) {
 	f.Subject, f.Observed, f.Fix, c.config.Values[0].TOML = hostile, hostile, hostile, hostile
 	for shown := range tabs {
 		s := sampleScreen(c)
-		s.tab = shown
+		s.tab, s.content.tab = shown, shown
 		require.Contains(t, ansi.Strip(s.text()), "a [2K", "%s", tabNames[shown])
 		require.False(t, strings.Contains(s.text(), "\x1b[2K") || strings.ContainsAny(s.text(), "\u202e\u009b\r"), "%s", tabNames[shown])
 	}
@@ -127,7 +128,7 @@ func TestWatch_FitsTheTerminal(t *testing.T) {
 	for _, size := range [][2]int{{20, 5}, {40, 12}, {80, 24}, {200, 60}} {
 		for shown := range tabs {
 			s := sampleScreen(sampleContent())
-			s.tab, s.width, s.height = shown, size[0], size[1]
+			s.tab, s.content.tab, s.width, s.height = shown, shown, size[0], size[1]
 			lines := strings.Split(s.text(), "\n")
 			require.Len(t, lines, max(size[1], frameLines+1), "%s at %v", tabNames[shown], size)
 			for _, l := range lines {
@@ -153,15 +154,101 @@ func TestWatch_ScrollsNoFurtherThanThereIsText(t *testing.T) {
 
 func TestWatch_FreezesWhatIsShown(t *testing.T) {
 	var m tea.Model = sampleScreen(sampleContent())
-	m, _ = m.Update(tea.KeyPressMsg(tea.Key{Code: 'p', Text: "p"}))
+	m, _ = press(m, 'p')
 	next := sampleContent()
 	next.verdict.State = health.OK
 	m, _ = m.Update(refreshMsg(next))
 	require.Contains(t, ansi.Strip(m.(screen).text()), "postrider degraded")
 	require.Contains(t, ansi.Strip(m.(screen).text()), "frozen 1s ago")
-	m, _ = m.Update(tea.KeyPressMsg(tea.Key{Code: 'p', Text: "p"}))
-	m, _ = m.Update(refreshMsg(next))
-	require.Contains(t, ansi.Strip(m.(screen).text()), "postrider ok")
+
+	m, loads := press(m, '3')
+	require.Nil(t, loads, "it would be of another time")
+	require.Contains(t, ansi.Strip(m.(screen).text()), "overview is frozen: p continues")
+	next.tab = tabTopics
+	m, _ = m.Update(reloadMsg(next)) // of a tab that was opened before
+	m, _ = press(m, '2')
+	require.Contains(t, ansi.Strip(m.(screen).text()), "postrider degraded")
+	require.Contains(t, ansi.Strip(m.(screen).text()), "forgotten", "the slots are part of every tab")
+	m, _ = press(m, '3')
+
+	m, loads = press(m, 'p')
+	require.Contains(t, ansi.Strip(m.(screen).text()), "loading ...")
+	m, _ = m.Update(loads())
+	require.NotContains(t, ansi.Strip(m.(screen).text()), "frozen")
+	require.Contains(t, ansi.Strip(m.(screen).text()), "outbox.event.order")
+}
+
+func TestWatch_ARefreshOfAnotherTabDoesNotReplaceTheOneThatIsOpen(t *testing.T) {
+	s := sampleScreen(sampleContent())
+	var m tea.Model = s
+	underWay := s.refresh()
+	m, opens := press(m, '3')
+	require.Contains(t, ansi.Strip(m.(screen).text()), "loading ...")
+	m, _ = m.Update(opens())
+	require.Contains(t, ansi.Strip(m.(screen).text()), "outbox.event.order")
+	m, next := m.Update(underWay())
+	require.Contains(t, ansi.Strip(m.(screen).text()), "outbox.event.order")
+	require.NotNil(t, next, "the refreshes go on")
+}
+
+// The relay leaves out of an answer what there is not.
+func TestWatch_ShowsNothingThatIsOver(t *testing.T) {
+	var shown atomic.Pointer[content]
+	bad := sampleContent()
+	bad.slot.Notes = []monitor.Note{{Value: "wal_directory", Text: "needs pg_monitor"}}
+	bad.verdict.Conditions = append([]health.Condition{{Name: "PostriderPaused", Severity: health.Critical, Reason: "it is paused",
+		Since: statustest.Ago(time.Hour)}}, bad.verdict.Conditions...)
+	shown.Store(&bad)
+	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := shown.Load()
+		part := map[string]any{"/api/slot": c.slot, "/api/verdict": c.verdict, "/api/topics": c.topics}[r.URL.Path]
+		if part == nil {
+			part = struct{}{}
+		}
+		if err := json.NewEncoder(w).Encode(part); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer relay.Close()
+	l := &config.Loaded{Config: config.Default()}
+	l.Config.HTTP.Listen, l.Config.Slot.Name = strings.TrimPrefix(relay.URL, "http://"), "postrider"
+	s := sampleScreen(content{})
+	s.load = func(t tab) content { return load(context.Background(), l, t) }
+	refresh := func(m tea.Model) tea.Model {
+		m, _ = m.Update(m.(screen).refresh()())
+		return m
+	}
+	for _, c := range []struct {
+		tab  tab
+		over []string
+	}{
+		{tabOverview, []string{"WAL:  7.0 GiB is kept", "next: postrider check", "PostriderPaused", "it is paused  for 1h0m", "PostriderSlotNearLoss", "lost in 1h0m"}},
+		{tabSlots, []string{"forgotten", "needs pg_monitor"}},
+		{tabTopics, []string{"2s ago", "partitions without leader"}},
+	} {
+		s.tab = c.tab
+		shown.Store(&bad)
+		before := refresh(s)
+		well := sampleContent()
+		well.verdict = health.Verdict{State: health.OK, Reason: "all is well", Conditions: []health.Condition{
+			{Name: "PostriderClockSkew", Severity: health.Warning, Reason: "a clock is wrong"}}}
+		well.slot.Others, well.slot.Forecast = nil, monitor.Forecast{}
+		well.topics.Topics[0].LastPublished, well.topics.Topics[0].Warnings = time.Time{}, nil
+		shown.Store(&well)
+		after := ansi.Strip(refresh(before).(screen).text())
+		for _, over := range c.over {
+			require.Contains(t, ansi.Strip(before.(screen).text()), over, "what is on the screen stays as it is")
+			require.NotContains(t, after, over, "%s", tabNames[c.tab])
+		}
+		require.Contains(t, after, "postrider ok")
+		if c.tab == tabOverview {
+			require.Regexp(t, `(?m)PostriderClockSkew  a clock is wrong *$`, after, "without what another condition had")
+		}
+	}
+}
+
+func press(m tea.Model, key rune) (tea.Model, tea.Cmd) {
+	return m.Update(tea.KeyPressMsg(tea.Key{Code: key, Text: string(key)}))
 }
 
 func TestWatch_SaysWhoAnswersWhenTheRelayDoesNot(t *testing.T) {
@@ -197,11 +284,11 @@ func TestWatch_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {
 	l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/none")
 	for shows := range tabs {
 		l.Config.Slot.Name = "postrider"
-		c := load(t.Context(), l, content{}, shows)
+		c := load(t.Context(), l, shows)
 		require.NoError(t, c.err)
 		require.Equal(t, shown.verdict.Reason, c.verdict.Reason, "%s", tabNames[shows])
 		l.Config.Slot.Name = "billing"
-		c = load(t.Context(), l, content{}, shows)
+		c = load(t.Context(), l, shows)
 		require.ErrorContains(t, c.err, `the relay of slot "postrider" answers`, "%s", tabNames[shows])
 		require.Empty(t, c.verdict)
 	}
