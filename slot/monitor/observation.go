@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"math"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -193,6 +194,11 @@ func (c *Clock) skew() time.Duration {
 		return 0
 	}
 	return c.Skew.Duration()
+}
+
+// agrees reports whether c and other can be measurements of the same difference.
+func (c *Clock) agrees(other *Clock) bool {
+	return math.Abs(float64(c.Skew-other.Skew)) <= float64(c.Error+other.Error)
 }
 
 // Seconds is a duration whose JSON is a number of seconds.

@@ -162,10 +162,12 @@ func (m *Monitor) lastCheckpoint(a timedAnswer, clock *Clock) *Checkpoint {
 }
 
 // clock returns the last measurement of the clock while it is younger than clockAge and has the
-// smaller error, else a new one.
+// smaller error, else a new one. If their errors do not explain how they differ, a clock was set
+// meanwhile: then the last one is wrong.
 func (m *Monitor) clock(before *Clock, a timedAnswer) *Clock {
 	now := a.clock()
-	if before != nil && before.Error < now.Error && a.after.Sub(m.clockRead) < clockAge {
+	if before != nil && before.Error < now.Error && before.agrees(now) &&
+		a.after.Sub(m.clockRead) < clockAge {
 		return before
 	}
 	m.clockRead = a.after

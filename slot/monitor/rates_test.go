@@ -96,11 +96,30 @@ func TestClock_KeepsTheBetterMeasurementForAWhile(t *testing.T) {
 	}
 	require.InDelta(t, 1, float64(look(0, time.Second, time.Millisecond).Skew), 1e-6)
 	require.Equal(t, time.Second, m.ClockSkew().Round(time.Microsecond))
-	require.InDelta(t, 1, float64(look(5*time.Second, 2*time.Second, 2*time.Millisecond).Skew), 1e-6, "a worse one")
+	require.InDelta(t, 1, float64(look(5*time.Second, time.Second+2*time.Millisecond, 2*time.Millisecond).Skew), 1e-6, "a worse one")
 	require.InDelta(t, 3, float64(look(10*time.Second, 3*time.Second, time.Millisecond/2).Skew), 1e-6, "a better one")
 	require.InDelta(t, 4, float64(look(2*time.Minute, 4*time.Second, 2*time.Millisecond).Skew), 1e-6, "the old one is too old")
 	look(4*time.Minute, time.Millisecond, 2*time.Millisecond)
 	require.Zero(t, m.ClockSkew(), "clocks that cannot be told apart are the same")
+}
+
+// After a clock was set, the times of both are compared by what the difference is now.
+func TestClock_DropsAMeasurementFromBeforeAStep(t *testing.T) {
+	start := time.Now()
+	for _, step := range []time.Duration{20 * time.Minute, -20 * time.Minute, 5 * time.Millisecond} {
+		var m Monitor
+		look := func(after, skew, way time.Duration) time.Duration {
+			a := timedAnswer{before: start.Add(after), after: start.Add(after + 2*way)}
+			a.Now, a.End = a.before.Add(way+skew), a.before.Add(way+skew)
+			m.observation.Clock = m.clock(m.observation.Clock, a)
+			require.Equal(t, m.observation.Clock.skew(), m.ClockSkew())
+			return m.observation.Clock.Skew.Duration().Round(time.Microsecond)
+		}
+		require.Equal(t, time.Second, look(0, time.Second, time.Millisecond))
+		require.Equal(t, time.Second+step, look(5*time.Second, time.Second+step, 3*time.Millisecond), "a worse one, that contradicts")
+		// It can differ from the next one by what neither could measure.
+		require.Equal(t, time.Second+step, look(10*time.Second, time.Second+step+6*time.Millisecond, 4*time.Millisecond))
+	}
 }
 
 // How long a checkpoint took is known only if the observation before its end is recent.
