@@ -113,10 +113,8 @@ type facts struct {
 
 // Judge returns the verdict with all conditions.
 func Judge(in Input) Verdict {
-	f := &facts{Input: in, slot: in.Observation.Slot, serverTime: in.Now}
-	if c := in.Observation.Clock; c != nil {
-		f.serverTime = in.Now.Add(c.Skew.Duration())
-	}
+	f := &facts{Input: in, slot: in.Observation.Slot,
+		serverTime: in.Observation.Clock.ServerTime(in.Now)}
 	f.cause = f.findCause()
 	v := judgePhase(f)
 	for _, r := range rules {

@@ -83,7 +83,7 @@ func queryServer(ctx context.Context, conn *pgx.Conn, r rights, name string,
 func (a timedAnswer) clock() *Clock {
 	request, response := a.Now.Sub(a.before), a.after.Sub(a.End)
 	return &Clock{Skew: Seconds((request - response).Seconds() / 2),
-		Error: Seconds(max(0, request+response).Seconds() / 2)}
+		Error: Seconds(max(0, request+response).Seconds() / 2), at: a.after}
 }
 
 func (a timedAnswer) server() Server {

@@ -186,6 +186,20 @@ const ByIdleness = "idle_replication_slot_timeout"
 type Clock struct {
 	Skew  Seconds `json:"skew_seconds"`  // the server's minus ours
 	Error Seconds `json:"error_seconds"` // at most; half of the round-trip time
+
+	at time.Time // of the measurement, with its monotonic clock reading
+}
+
+// ServerTime returns the server's clock at now. It counts the time since the measurement, which a
+// step of our clock does not change.
+func (c *Clock) ServerTime(now time.Time) time.Time {
+	switch {
+	case c == nil:
+		return now
+	case c.at.IsZero(): // it comes from JSON
+		return now.Add(c.Skew.Duration())
+	}
+	return c.at.Add(now.Sub(c.at)).Add(c.Skew.Duration())
 }
 
 // skew returns Skew, or zero if it may be an error of measurement: most clocks are synchronized.

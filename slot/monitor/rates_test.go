@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
@@ -120,6 +121,33 @@ func TestClock_DropsAMeasurementFromBeforeAStep(t *testing.T) {
 		// It can differ from the next one by what neither could measure.
 		require.Equal(t, time.Second+step, look(10*time.Second, time.Second+step+6*time.Millisecond, 4*time.Millisecond))
 	}
+}
+
+// Between a step of our clock and the next measurement, the server's clock is what it was.
+func TestClock_CountsOnFromTheMeasurement(t *testing.T) {
+	start := time.Now()
+	a := timedAnswer{before: start, after: start}
+	a.Now, a.End = start.Add(time.Second), start.Add(time.Second)
+	c := a.clock()
+	want := start.Add(6 * time.Second)
+	now := start.Add(5 * time.Second)
+	require.WithinDuration(t, want, c.ServerTime(now), time.Microsecond)
+	for _, step := range []time.Duration{20 * time.Minute, -20 * time.Minute} {
+		set := afterStep(t, now, step)
+		require.WithinDuration(t, want.Round(0), c.ServerTime(set).Round(0), time.Microsecond)
+	}
+	require.Equal(t, now.Add(time.Second), (&Clock{Skew: 1}).ServerTime(now), "one that was read from JSON")
+	require.Equal(t, now, (*Clock)(nil).ServerTime(now))
+}
+
+// afterStep is now as time.Now returns it after the clock was set, by which only the wall clock
+// reading changes. A time.Time begins with it: the seconds above 30 bits of nanoseconds.
+func afterStep(t *testing.T, now time.Time, step time.Duration) time.Time {
+	set := now
+	*(*uint64)(unsafe.Pointer(&set)) += uint64(int64(step/time.Second) << 30)
+	require.Zero(t, set.Sub(now), "the monotonic clock reading")
+	require.Equal(t, step, set.Round(0).Sub(now.Round(0)))
+	return set
 }
 
 // How long a checkpoint took is known only if the observation before its end is recent.
