@@ -132,6 +132,11 @@ var deadStandby = monitor.StandbySlot{
 	Blocks: true,
 }
 
+var behindStandby = monitor.StandbySlot{
+	Name: "standby1", Exists: true, Active: true, WALStatus: "extended", Blocks: true, Behind: 125,
+	BehindBytes: new(int64(3 << 30)),
+}
+
 func other(name string, retained int64, change func(*slot.Status)) func(*Input) {
 	s := slot.Status{Slot: slot.Slot{
 		Name: name, Database: "crm", WALStatus: "extended", InactiveSince: ago(72 * time.Hour),
@@ -423,6 +428,23 @@ var conditions = []struct {
 		Next: "ALTER SYSTEM SET synchronized_standby_slots = 'standby0'; SELECT pg_reload_conf(); -- " +
 			"or bring the standby back; without it in the list consumers can be sent what a failover to " +
 			"that standby loses",
+	}},
+	{"standbys are connected, and behind", []func(*Input){gated(behindStandby, monitor.StandbySlot{
+		Name: "standby2", Exists: true, Active: true, Blocks: true, Behind: 31,
+	})}, Condition{
+		Name: StandbyGate, Severity: Critical, For: 5 * time.Minute, Cause: "standby slot standby1, standby2", WAL: kib4,
+		Reason: `slot "standby1" of synchronized_standby_slots has not confirmed WAL that was written 2m5s ago (3.0 GiB behind), ` +
+			`slot "standby2" of synchronized_standby_slots has not confirmed WAL that was written 31s ago, so PostgreSQL sends the relay nothing`,
+		Next: "SELECT application_name, client_addr, state, sent_lsn, flush_lsn FROM pg_stat_replication; -- look at the " +
+			"standby of this slot, its disk, and the network",
+	}},
+	{"one standby is behind, and another is gone", []func(*Input){gated(behindStandby, deadStandby)}, Condition{
+		Name: StandbyGate, Severity: Critical, For: 5 * time.Minute, Since: ago(5 * time.Minute),
+		Cause: "standby slot standby1, standby1", WAL: kib4,
+		Reason: `slot "standby1" of synchronized_standby_slots has not confirmed WAL that was written 2m5s ago (3.0 GiB behind), ` +
+			`slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
+		Next: "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby " +
+			"of this slot back",
 	}},
 	{"publication broken", []func(*Input){inSlot(func(s *slot.Status) {
 		s.PublicationOK, s.PublicationProblem, s.PublicationFix = new(false),

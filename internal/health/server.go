@@ -38,15 +38,20 @@ func judgeStandby(f *facts) Condition {
 // server sends no rows.
 func (f *facts) standbyWait() (c cause, waits bool) {
 	var names, states, others []string
-	missing, physical := false, false
+	missing, physical, connected := false, false, true
 	for _, s := range f.Observation.Standbys {
 		if !s.Blocks {
 			others = append(others, s.Name)
 			continue
 		}
-		physical = physical || !s.Logical
+		physical, connected = physical || !s.Logical, connected && s.Behind > 0
 		state := "is inactive"
 		switch {
+		case s.Behind > 0:
+			state = "has not confirmed WAL that was written " + Duration(s.Behind.Duration()) + " ago"
+			if s.BehindBytes != nil {
+				state += " (" + Bytes(*s.BehindBytes) + " behind)"
+			}
 		case !s.Exists:
 			state, missing = "does not exist", true // waiting does not help
 		case s.Logical:
@@ -68,6 +73,10 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 	}
 	c.fix = "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
 		"'physical'; -- bring the standby of this slot back"
+	if connected {
+		c.fix = "SELECT application_name, client_addr, state, sent_lsn, flush_lsn FROM " +
+			"pg_stat_replication; -- look at the standby of this slot, its disk, and the network"
+	}
 	if missing || f.nearLoss() {
 		remark := "or bring the standby back; without it in the list consumers can be sent what a " +
 			"failover to that standby loses"

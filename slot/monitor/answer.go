@@ -128,8 +128,12 @@ func (a timedAnswer) decoding() *Decoding {
 	return &a.Decoding.Decoding
 }
 
+// standbyBehind is how long a standby may take to confirm WAL. One that keeps up takes
+// milliseconds, but the walsender waits for those too: under load at nearly every look.
+const standbyBehind = 30 * time.Second
+
 // standbys returns the slots that own waits for; none unless it has failover.
-func (a timedAnswer) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
+func (a timedAnswer) standbys(own slot.Slot, all []slot.Status, rs readings) []StandbySlot {
 	if !own.Failover {
 		return nil
 	}
@@ -145,10 +149,19 @@ func (a timedAnswer) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 			standby.Exists, standby.Active, standby.WALStatus = true, s.Active, s.WALStatus
 			standby.InactiveSince, standby.Logical = s.InactiveSince, s.Plugin != ""
 			standby.Blocks = !s.Active || s.Lost() || standby.Logical
+			behind := rs.beyond(s.RestartLSN)
+			if !standby.Blocks && a.waitsForStandby() && behind.Duration() >= standbyBehind {
+				standby.Blocks, standby.Behind, standby.BehindBytes = true, behind, s.RetainedBytes
+			}
 		}
 		standbys = append(standbys, standby)
 	}
 	return standbys
+}
+
+// waitsForStandby reports whether the walsender sends nothing until the standbys confirm more.
+func (a timedAnswer) waitsForStandby() bool {
+	return a.Stream != nil && a.Stream.WaitEvent == "WaitForStandbyConfirmation"
 }
 
 // Observe makes a single Observation, without rates and events. The error is slot.ErrNotFound if

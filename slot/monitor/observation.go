@@ -80,12 +80,14 @@ type Checkpoint struct {
 	Pages *int64 `json:"pages,omitempty"`
 }
 
-// Walsender is the row of pg_stat_replication of the session that streams from the slot.
+// Walsender is the row of pg_stat_replication of the session that streams from the slot, and its
+// wait_event of pg_stat_activity, which other roles than its own see only with pg_read_all_stats.
 type Walsender struct {
 	PID         int32         `json:"pid"`
 	Application string        `json:"application,omitempty"`
 	User        string        `json:"user,omitempty"`
 	State       string        `json:"state,omitempty"` // catchup, streaming ...
+	WaitEvent   string        `json:"wait_event,omitempty"`
 	SentLSN     pglogrepl.LSN `json:"-"`
 }
 
@@ -139,8 +141,12 @@ type StandbySlot struct {
 	WALStatus     string    `json:"wal_status,omitempty"`
 	// it is a logical slot, for which the server waits for ever, whoever reads from it
 	Logical bool `json:"logical,omitempty"`
-	// it is missing, inactive, lost or logical, so the server sends the relay nothing
+	// it is missing, inactive, lost, logical or behind, so the server sends the relay nothing
 	Blocks bool `json:"blocks"`
+	// How long it has not confirmed WAL for which the walsender waits, and how many bytes have been
+	// written since what it has confirmed. Zero and nil: it is not behind.
+	Behind      Seconds `json:"behind_seconds,omitempty"`
+	BehindBytes *int64  `json:"behind_bytes,omitempty"`
 }
 
 // Rates are bytes of WAL per second; nil: not observed for long enough.

@@ -58,7 +58,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 			s.InactiveSince = m.seen.since("inactive "+s.Name, a.Now)
 		}
 	}
-	o.Blockers, o.Standbys = a.blockers(&m.seen), a.standbys(own.Slot, all)
+	o.Blockers = a.blockers(&m.seen)
 	if m.cfg.OtherSlots {
 		o.Others = all
 	}
@@ -69,6 +69,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 			confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages,
 			limited: limited})
 	}
+	o.Standbys = a.standbys(own.Slot, all, m.readings)
 	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
 	m.still.round()
 	o.Distance.Others = m.stillOthers(o.Others, a)

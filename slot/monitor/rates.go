@@ -110,6 +110,15 @@ func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 	return nil
 }
 
+// beyond returns for how long there has been WAL beyond a position, at most an hour.
+func (rs readings) beyond(position pglogrepl.LSN) Seconds {
+	first := slices.IndexFunc(rs, func(r reading) bool { return r.wal > position })
+	if first < 0 {
+		return 0
+	}
+	return Seconds(rs[len(rs)-1].at.Sub(rs[first].at).Seconds())
+}
+
 // Distance is how the slot's positions follow the end of the WAL. restart_lsn moves in steps: the
 // server logs the running transactions every 15 s, and when the reader has confirmed that record,
 // restart_lsn moves to the start of the oldest of them.

@@ -3,12 +3,15 @@ package monitor
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/slot"
 )
 
 // watch adds a reading every 5 s, each a step on from the last, for as long as timedAnswer.
@@ -65,6 +68,46 @@ func TestRates_StartOver(t *testing.T) {
 	require.Positive(t, *rates.WAL5m)
 	require.Nil(t, rates.Pages5m, "somebody reset the statistics")
 	require.InDelta(t, 7, *rs.watch(30*time.Second, 0, 0, 0, 7).rates().Pages5m, 0.1)
+}
+
+func TestReadings_KnowSinceWhenThereIsWALBeyondAPosition(t *testing.T) {
+	rs := readings{}.watch(time.Minute, 100, 100, 100, 0)
+	end := rs[len(rs)-1].wal
+	require.Zero(t, rs.beyond(end))
+	require.Zero(t, rs.beyond(end-1), "written since the last reading")
+	require.EqualValues(t, 5, rs.beyond(end-501), "of two readings")
+	require.EqualValues(t, 20, rs.beyond(end-2001))
+	require.EqualValues(t, 60, rs.beyond(0))
+	rs = rs.watch(30*time.Second, 0, 0, 0, 0)
+	require.EqualValues(t, 30, rs.beyond(end-1), "nothing is written, and that is not confirmed either")
+	require.Zero(t, rs.beyond(end))
+	require.Zero(t, readings(nil).beyond(0))
+}
+
+func TestStandbys_ThatAreBehindBlock(t *testing.T) {
+	rs := readings{}.watch(2*time.Minute, 1<<20, 1<<20, 1<<20, 0)
+	last := rs[len(rs)-1]
+	own := slot.Slot{Failover: true}
+	at := func(name string, restart pglogrepl.LSN) slot.Status {
+		return slot.NewStatus(slot.Slot{Name: name, Active: true, RestartLSN: restart}, last.wal, last.at)
+	}
+	all := []slot.Status{at("near", last.wal-20<<20), at("far", last.wal-40<<20), at("unlisted", 1), at("well", last.wal-1), at("new", 0)}
+	listed := func(wait string) timedAnswer {
+		var a timedAnswer
+		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"synchronized_standby_slots": "near, far, well, new", "stream": {"wait_event": %q}}`, wait), &a.answer))
+		return a
+	}
+	calm := []StandbySlot{{Name: "near", Exists: true, Active: true}, {Name: "far", Exists: true, Active: true},
+		{Name: "well", Exists: true, Active: true}, {Name: "new", Exists: true, Active: true}}
+	const waits = "WaitForStandbyConfirmation"
+	want := slices.Clone(calm)
+	want[1].Blocks, want[1].Behind, want[1].BehindBytes = true, 35, new(int64(40<<20))
+	want[3].Blocks, want[3].Behind = true, 120 // it has confirmed nothing at all
+	require.Equal(t, want, listed(waits).standbys(own, all, rs))
+	require.Equal(t, calm, listed("WalSenderWriteData").standbys(own, all, rs), "the relay reads no faster")
+	require.Equal(t, calm, timedAnswer{answer: answer{Standbys: "near, far, well, new"}}.standbys(own, all, rs), "no session streams")
+	require.Equal(t, calm, listed(waits).standbys(own, all, rs[len(rs)-1:]), "the first look does not know")
+	require.Empty(t, listed(waits).standbys(slot.Slot{}, all, rs))
 }
 
 func TestReadings_CountPagesSinceACheckpoint(t *testing.T) {

@@ -128,9 +128,10 @@ func observeSQL(major int, r rights, volume int64) string {
 			'xmin_age', pg_catalog.age(s.xmin), 'catalog_xmin_age', pg_catalog.age(s.catalog_xmin))
 			ORDER BY s.slot_name) FROM pg_catalog.pg_replication_slots s)`,
 		`'stream', (SELECT pg_catalog.jsonb_build_object('pid', r.pid, 'application', r.application_name,
-			'user', r.usename, 'state', r.state, 'sent', r.sent_lsn::text)
+			'user', r.usename, 'state', r.state, 'sent', r.sent_lsn::text, 'wait_event', a.wait_event)
 			FROM pg_catalog.pg_stat_replication r
-			JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid WHERE s.slot_name = $1)`,
+			JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
+			JOIN pg_catalog.pg_stat_activity a ON a.pid = r.pid WHERE s.slot_name = $1)`,
 		`'decoding', (SELECT pg_catalog.jsonb_build_object('spill_transactions', d.spill_txns,
 			'spill_bytes', d.spill_bytes, 'stream_transactions', d.stream_txns,
 			'stream_bytes', d.stream_bytes, 'total_transactions', d.total_txns,

@@ -127,7 +127,7 @@ function standbys(list) {
     columns: [
       { title: 'Slot', cell: (g) => el('code', {}, g.name) },
       { title: 'Relay waits', cell: (g) => (g.blocks ? badge('critical', 'yes') : badge('ok', 'no')) },
-      { title: 'State', cell: (g) => (!g.exists ? 'missing' : g.active ? 'active' : ['inactive ', moment(g.inactive_since) !== undefined && ['for ', ago(moment(g.inactive_since), '')]]) },
+      { title: 'State', cell: (g) => (!g.exists ? 'missing' : g.behind_seconds ? ['behind for ', duration(g.behind_seconds), isNumber(g.behind_bytes) && ` (${bytes(g.behind_bytes)})`] : g.active ? 'active' : ['inactive ', moment(g.inactive_since) !== undefined && ['for ', ago(moment(g.inactive_since), '')]]) },
       { title: 'wal_status', cell: (g) => g.wal_status || '–' },
     ],
   }));
