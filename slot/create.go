@@ -160,7 +160,8 @@ func createSQL(cfg Config) string {
 // Blocked names the transactions that the creation of a slot waits for, or has waited for until
 // cause, which may be nil.
 func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
-	blockers, err := findBlockers(ctx, conn, ` ORDER BY coalesce(a.xact_start, p.prepared) LIMIT 10`)
+	blockers, err := findBlockers(ctx, conn, ` ORDER BY pg_catalog.age(l.transactionid) DESC`)
+	blockers = transactionsOf(blockers)
 	who := namesOf(blockers)
 	fix := "wait for these transactions to end; then try again" + endSessions(blockers)
 	switch {

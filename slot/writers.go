@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -17,6 +16,9 @@ import (
 // lasting is the age from which a transaction is worth ending: most younger ones end by
 // themselves. Create waits as long for each older transaction.
 const lasting = 2 * time.Second
+
+// blockersShown bounds how many transactions a message names.
+const blockersShown = 10
 
 // blocker is a transaction that has an xid and is running for others: a row of selectBlockers.
 type blocker struct {
@@ -65,29 +67,27 @@ func namesOf(blockers []blocker) (names []string) {
 	return names
 }
 
-// endSessions is what to type to end the transactions of sessions that are lasting, one line for
-// each session. Empty: there is none.
-func endSessions(blockers []blocker) (text string) {
-	own := map[int32]string{} // xid of the transaction itself, the first of those of its session
+// transactionsOf returns the first of them, at most blockersShown, without subtransactions:
+// blockers are in the order in which they began.
+func transactionsOf(blockers []blocker) (found []blocker) {
 	for _, b := range blockers {
-		if b.PID != nil && (own[*b.PID] == "" || olderXID(b.XID, own[*b.PID])) {
-			own[*b.PID] = b.XID
+		known := slices.ContainsFunc(found, func(f blocker) bool { return f.Text == b.Text })
+		if !known && len(found) < blockersShown {
+			found = append(found, b)
 		}
 	}
-	for _, b := range blockers {
-		if b.PID == nil || !b.Lasting || own[*b.PID] != b.XID {
-			continue
-		}
-		text += "\n" + EndTransaction(*b.PID, b.XID) + " -- takes back what it has written"
-	}
-	return text
+	return found
 }
 
-// olderXID reports whether transaction a began before b. IDs begin again after 4 billion.
-func olderXID(a, b string) bool {
-	first, _ := strconv.ParseUint(a, 10, 32) // they are the server's
-	second, _ := strconv.ParseUint(b, 10, 32)
-	return int32(uint32(first)-uint32(second)) < 0 //nolint:gosec // their distance, with its sign
+// endSessions is what to type to end the transactions of sessions that are lasting, one line for
+// each. Empty: there is none.
+func endSessions(transactions []blocker) (text string) {
+	for _, t := range transactions {
+		if t.PID != nil && t.Lasting {
+			text += "\n" + EndTransaction(*t.PID, t.XID) + " -- takes back what it has written"
+		}
+	}
+	return text
 }
 
 // endPrepared is what to type to end those that are prepared and lasting: no session that ends

@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/check/checktest"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -51,11 +53,29 @@ func TestBlocked_OffersToEndOnlyWhatLasts(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond)
 }
 
+// Each savepoint with rows has an xid of its own: those of one transaction must not hide the others.
+func TestBlocked_NamesEachOfAFewTransactions(t *testing.T) {
+	t.Parallel()
+	p, _ := checktest.Own(t, "17", nil)
+	p.Exec(`CREATE TABLE written ()`)
+	first := p.Open(strings.Repeat(`INSERT INTO written DEFAULT VALUES; SAVEPOINT s;`, 20))
+	second := p.Open(`SELECT pg_current_xact_id()`)
+	lean, err := postgres.Connect(t.Context(), p.Lean()) // which does not see since when they are open
+	require.NoError(t, err)
+	defer postgres.Close(lean)
+	for _, conn := range []*pgx.Conn{p.Conn, lean} {
+		err = slot.Blocked(t.Context(), conn, p.Name, nil)
+		require.Regexp(t, fmt.Sprintf(`: pid %d .*, pid %d `, first.PgConn().PID(), second.PgConn().PID()), err.Error(), "the oldest first")
+	}
+}
+
 // A session of an application's pool begins another transaction when the one that was complained of has ended, and the advice may be typed long after it was written.
 func TestBlocked_OffersToEndNoLaterTransaction(t *testing.T) {
 	t.Parallel()
 	p, _ := checktest.Own(t, "17", nil)
-	session := p.Open(`SELECT pg_current_xact_id(); SAVEPOINT s; SELECT pg_current_xact_id(); SAVEPOINT t; SELECT pg_current_xact_id()`)
+	p.Exec(`CREATE TABLE written ()`)
+	const write = `INSERT INTO written DEFAULT VALUES;` // which takes an xid of the subtransaction
+	session := p.Open(write + `SAVEPOINT s;` + write + `SAVEPOINT t;` + write)
 	end := regexp.MustCompile(`(?m)^SELECT pg_terminate_backend.*;`)
 	offered := func() (offers []string) {
 		require.Eventually(t, func() bool {
@@ -66,12 +86,12 @@ func TestBlocked_OffersToEndNoLaterTransaction(t *testing.T) {
 		return offers
 	}
 	first := offered()[0]
-	_, err := session.Exec(t.Context(), `ROLLBACK TO s; COMMIT; BEGIN; SELECT pg_current_xact_id()`)
+	_, err := session.Exec(t.Context(), `ROLLBACK TO s; COMMIT; BEGIN;`+write)
 	require.NoError(t, err)
 	p.Exec(first)
 	require.NoError(t, session.Ping(t.Context()), "it was in another transaction")
 
-	_, err = session.Exec(t.Context(), `SAVEPOINT s; SELECT pg_current_xact_id()`)
+	_, err = session.Exec(t.Context(), `SAVEPOINT s;`+write)
 	require.NoError(t, err)
 	second := offered()[0]
 	_, err = session.Exec(t.Context(), `ROLLBACK TO s`)
