@@ -21,6 +21,7 @@
 // The tables:
 //
 //   - publication.go  Publication: its properties, and what is wrong with it
+//   - others.go       what else is in it
 //   - publicationsql.go SQL that makes and repairs a publication; its owner
 //   - evidence.go     the rows of the catalog that decide whether inserted rows are in the stream
 //   - changed.go      what has changed in them since

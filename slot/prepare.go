@@ -30,7 +30,9 @@ func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate b
 	if err != nil {
 		return Slot{}, err
 	}
-	warn(log, p)
+	if err := warn(ctx, conn, p, log); err != nil {
+		return Slot{}, err
+	}
 	s, create, err := Find(ctx, conn, need, mayCreate)
 	if create {
 		s, err = createMissing(ctx, conn, need, log)
@@ -127,9 +129,13 @@ func FirstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (strin
 	return "", nil
 }
 
-func warn(log zerolog.Logger, p *Publication) {
-	if len(p.Others) > 0 {
-		log.Warn().Str("publication", p.Name).Strs("relation", p.Others).Int("more", p.More).
+func warn(ctx context.Context, conn *pgx.Conn, p *Publication, log zerolog.Logger) error {
+	others, more, err := p.Others(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		log.Warn().Str("publication", p.Name).Strs("relation", others).Int("more", more).
 			Msg("publication holds other tables, which are read and ignored")
 	}
 	for _, t := range p.Tables {
@@ -138,6 +144,7 @@ func warn(log zerolog.Logger, p *Publication) {
 				Msg("publication has a row filter: rows that do not match are not sent")
 		}
 	}
+	return nil
 }
 
 // Verify reports whether the relay can read from a slot, in a database.

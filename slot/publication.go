@@ -18,15 +18,10 @@ type Publication struct {
 	Exists         bool
 	publicationRow         // zero: does not exist
 	Tables         []Table // as requested, in that order
-	// schema-qualified tables that are in it and were not requested, by name; at most othersLimit
-	Others []string
-	More   int // others beyond that limit
 
 	evidence *evidence
 	owner    *owner // nil: a superuser, or no table has to be added to it
 }
-
-const othersLimit = 20
 
 // Table is a table that is to be in a publication.
 type Table struct {
@@ -48,39 +43,31 @@ type Table struct {
 	owner      uint32
 }
 
-// The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to
-// partitions. Its columns beyond the names came with 15.
-const selectPublished = `
-SELECT pg_catalog.to_jsonb(t) || pg_catalog.jsonb_build_object('parents', ARRAY(
-  SELECT pg_catalog.format('%s.%s', an.nspname, a.relname) FROM
-  pg_catalog.pg_partition_ancestors(c.oid) p
-  JOIN pg_catalog.pg_class a ON a.oid = p.relid::oid JOIN pg_catalog.pg_namespace an ON an.oid =
-  a.relnamespace WHERE a.oid <> c.oid))
-FROM pg_catalog.pg_publication_tables t
-JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
-JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-WHERE t.pubname = $1 ORDER BY t.schemaname, t.tablename`
-
+// The view pg_publication_tables has columns and row filters too, but locks every table that it
+// lists: one that is not of the outbox must not keep the relay waiting. 18 can publish generated
+// columns.
 const selectColumnNames = `
 SELECT a.attrelid, pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
 FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT
-  a.attisdropped AND a.attgenerated = ''::"char"
+  a.attisdropped AND (a.attgenerated = ''::"char" OR a.attgenerated::text = (
+    SELECT pg_catalog.to_jsonb(p) ->> 'pubgencols'::text
+    FROM pg_catalog.pg_publication p WHERE p.oid = $2::oid))
 GROUP BY a.attrelid`
 
-type publishedRow struct {
-	Schema    string   `json:"schemaname"`
-	Name      string   `json:"tablename"`
-	Columns   []string `json:"attnames"`
-	RowFilter string   `json:"rowfilter"`
-	Parents   []string `json:"parents"` // partitioned tables above it
-}
+// selectRestrictions has the columns of column lists, or NULL, and row filters. They came with 15.
+// pg_get_expr locks the table.
+const selectRestrictions = `
+SELECT pr.prrelid, coalesce(pg_catalog.pg_get_expr(pr.prqual, pr.prrelid), ''),
+  (SELECT pg_catalog.array_agg(a.attname::text ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
+  WHERE a.attrelid = pr.prrelid AND a.attnum = ANY (pr.prattrs))
+FROM pg_catalog.pg_publication_rel pr WHERE pr.oid = ANY ($1::oid[])`
 
 // Inspect reads a publication and the tables. A missing one is no error, see Publication.Problems.
 func Inspect(ctx context.Context, conn *pgx.Conn, name string,
 	tables []string) (*Publication, error) {
 	p, err := read(ctx, conn, name, tables)
 	if err == nil {
-		err = p.describe(ctx, conn, tables)
+		err = p.describe(ctx, conn)
 	}
 	return p, postgres.Wrap(err, "read publication %q", name)
 }
@@ -162,13 +149,13 @@ func (p *Publication) setPublished(t *Table, entries []entry) {
 	}
 }
 
-// describe reads columns, row filters and other tables.
-func (p *Publication) describe(ctx context.Context, conn *pgx.Conn, tables []string) error {
-	published, err := p.readPublished(ctx, conn)
+// describe reads columns and row filters.
+func (p *Publication) describe(ctx context.Context, conn *pgx.Conn) error {
+	columns, err := p.readColumns(ctx, conn)
 	if err != nil {
 		return err
 	}
-	columns, err := p.readColumns(ctx, conn)
+	restrictions, err := p.readRestrictions(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -177,27 +164,18 @@ func (p *Publication) describe(ctx context.Context, conn *pgx.Conn, tables []str
 		if !t.Published {
 			continue
 		}
-		schema, name := SplitTable(t.Name)
-		row := published[schema+"."+name]
-		t.RowFilter, t.ColumnNames = row.RowFilter, row.Columns
-		if row.Columns == nil {
-			t.ColumnNames = columns[t.OID]
+		r := restrictions[t.OID]
+		t.RowFilter, t.ColumnNames = r.RowFilter, columns[t.OID]
+		if r.Columns != nil {
+			t.ColumnNames = r.Columns
 		}
-		t.AllColumns = len(t.ColumnNames) >= len(columns[t.OID])
-	}
-	for name, row := range published {
-		if !slices.Contains(tables, name) && !p.bringsPartition(row) {
-			p.Others = append(p.Others, name)
-		}
-	}
-	slices.Sort(p.Others)
-	if len(p.Others) > othersLimit {
-		p.More = len(p.Others) - othersLimit
-		p.Others = p.Others[:othersLimit]
+		t.AllColumns = !slices.ContainsFunc(columns[t.OID],
+			func(name string) bool { return !slices.Contains(t.ColumnNames, name) })
 	}
 	return nil
 }
 
+// readColumns reads the columns that are sent without a column list, by table.
 func (p *Publication) readColumns(ctx context.Context,
 	conn *pgx.Conn) (map[uint32][]string, error) {
 	var oids []uint32
@@ -208,7 +186,8 @@ func (p *Publication) readColumns(ctx context.Context,
 		OID   uint32
 		Names []string
 	}
-	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[row], selectColumnNames, oids)
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[row], selectColumnNames, oids,
+		p.OID)
 	columns := map[uint32][]string{}
 	for _, r := range found {
 		columns[r.OID] = r.Names
@@ -216,20 +195,33 @@ func (p *Publication) readColumns(ctx context.Context,
 	return columns, err
 }
 
-// bringsPartition reports whether a published table is a partition of one that was requested.
-func (p *Publication) bringsPartition(row publishedRow) bool {
-	return slices.ContainsFunc(p.Tables,
-		func(t Table) bool { return t.Partitions && slices.Contains(row.Parents, t.Name) })
+// restriction is what a publication sends of a table that it names.
+type restriction struct {
+	OID       uint32
+	RowFilter string
+	Columns   []string // of the column list; nil: none
 }
 
-func (p *Publication) readPublished(ctx context.Context,
-	conn *pgx.Conn) (map[string]publishedRow, error) {
-	rows, err := postgres.Collect(ctx, conn, pgx.RowTo[publishedRow], selectPublished, p.Name)
-	published := map[string]publishedRow{}
-	for _, r := range rows {
-		published[r.Schema+"."+r.Name] = r
+// readRestrictions reads row filters and column lists, by table. The server ignores those of a
+// table that all tables, or its schema, bring into the publication too.
+func (p *Publication) readRestrictions(ctx context.Context,
+	conn *pgx.Conn) (map[uint32]restriction, error) {
+	var memberships []uint32
+	for i, t := range p.Tables {
+		if t.Published && p.filters(i+1) && p.evidence.onlyForTable(i+1) {
+			memberships = append(memberships, t.Membership)
+		}
 	}
-	return published, err
+	if len(memberships) == 0 {
+		return nil, nil
+	}
+	found, err := postgres.Collect(ctx, conn, pgx.RowToStructByPos[restriction], selectRestrictions,
+		memberships)
+	restrictions := map[uint32]restriction{}
+	for _, r := range found {
+		restrictions[r.OID] = r
+	}
+	return restrictions, err
 }
 
 // Problems are the reasons for which rows would be missing, worst first; none: all is well.

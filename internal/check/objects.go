@@ -32,7 +32,9 @@ func (c *serverCheck) publication(ctx context.Context) error {
 	if p.Exists && !bad[""] {
 		c.add(found("publication", p.Name, "publishes inserts of "+strings.Join(p.Names(), ", ")))
 	}
-	c.surplus(p)
+	if err := c.surplus(ctx, p); err != nil {
+		return err
+	}
 	for _, t := range p.Tables {
 		if bad[t.Name] || !t.Published {
 			continue
@@ -81,12 +83,16 @@ func (c *serverCheck) table(ctx context.Context, p *slot.Publication, t slot.Tab
 }
 
 // surplus reports what the publication sends beyond what is needed.
-func (c *serverCheck) surplus(p *slot.Publication) {
+func (c *serverCheck) surplus(ctx context.Context, p *slot.Publication) error {
 	name, tables := postgres.QuoteName(p.Name), p.Names()
-	if len(p.Others) > 0 {
-		observed := strings.Join(p.Others, ", ")
-		if p.More > 0 {
-			observed += fmt.Sprintf(" and %d more", p.More)
+	others, more, err := p.Others(ctx, c.conn)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		observed := strings.Join(others, ", ")
+		if more > 0 {
+			observed += fmt.Sprintf(" and %d more", more)
 		}
 		foreign := func(t slot.Table) bool { return !t.Published && p.Foreign(t) }
 		fix := "ALTER PUBLICATION " + name + " SET TABLE " + slot.QuoteTables(tables) + ";"
@@ -106,4 +112,5 @@ func (c *serverCheck) surplus(p *slot.Publication) {
 				"are handled as router.table.op.invalid.behavior says. "+whileShared,
 			"ALTER PUBLICATION "+name+" SET (publish = 'insert'); -- "+slot.RestartAfter))
 	}
+	return nil
 }

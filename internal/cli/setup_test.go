@@ -214,7 +214,9 @@ func TestInit_AddsItsTablesToAPublicationThatExists(t *testing.T) {
 				p, err := slot.VerifyPublication(t.Context(), i.conn, "postrider",
 					[]string{"public.outbox"})
 				require.NoError(t, err)
-				require.Equal(t, []string{"public.others"}, p.Others)
+				others, _, err := p.Others(t.Context(), i.conn)
+				require.NoError(t, err)
+				require.Equal(t, []string{"public.others"}, others)
 				require.True(t, p.Delete, "its other settings are as they were")
 				require.Contains(t, i.ok("init").stderr,
 					"publication postrider exists, left as it is")

@@ -221,7 +221,7 @@ func requireNothingLost(t testing.TB, s *shop, l *ledger, topic string, p poison
 	require.Equal(t, 1, poisoned)
 }
 
-// A lock on one table keeps a session from beginning, which reads the definitions: nothing is published meanwhile, of no table.
+// A session that makes the slot reads the sizes of the outbox tables: while one is locked, it publishes nothing of the others.
 func TestRun_NamesTheTableThatIsLocked(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -242,4 +242,27 @@ func TestRun_NamesTheTableThatIsLocked(t *testing.T) {
 	s.events(t, ledger, "outbox", "a", "b")
 	s.awaitConfirmed(t, r)
 	r.Stop(t)
+}
+
+// A session needs no lock on tables that it does not relay, whoever has made them.
+func TestRun_WaitsForNoTableThatIsNoOutbox(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	topic := c.Topic(t, partitions)
+	s := newShop(t, "18", outboxSQL, routeTo(topic, ""))
+	s.Exec(t, "DROP PUBLICATION postrider; CREATE TABLE unrelated (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR ALL TABLES")
+	ledger := newLedger()
+	r := s.launch(t) // makes the slot
+	r.AwaitLog(t, "streaming started")
+	r.Stop(t)
+	lock, err := s.Connect(t).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = lock.Exec(t.Context(), "LOCK TABLE unrelated")
+	require.NoError(t, err)
+	r = s.launch(t)
+	r.AwaitLog(t, "streaming started")
+	s.events(t, ledger, "outbox", "a", "b")
+	s.awaitConfirmed(t, r)
+	r.Stop(t)
+	require.NoError(t, lock.Rollback(t.Context()))
 }
