@@ -103,13 +103,6 @@ func (r *resolution) run(x *letters, ids []string) error {
 	if err := x.confirmWord(r.word, r.word, "answer", effect); err != nil {
 		return err
 	}
-	// The answer may have come late.
-	if chosen, err = x.index.StillOpen(x.ctx, chosen); err != nil {
-		return err
-	}
-	if len(chosen) == 0 {
-		return x.printf("nothing to %s any more\n", r.word)
-	}
 	redriver := deadletter.Redriver{Topic: x.cfg.DeadLetter.Topic, Store: x.store, Who: whoami(),
 		Changed: r.changed, Wait: redriveWait, Log: x.newLogger(x.cfg.Log)}
 	if r.redrives {

@@ -43,7 +43,7 @@ func Read(ctx context.Context, store Store) (*Index, error) {
 	return x, x.Update(ctx, 0)
 }
 
-// NewIndex returns an empty index without a Store: do not call Update, StillOpen or Message.
+// NewIndex returns an empty index without a Store: do not call Update or Message.
 func NewIndex() *Index {
 	return &Index{byID: map[ID]*Entry{}, unparked: map[Address]int{}}
 }
@@ -51,15 +51,6 @@ func NewIndex() *Index {
 // Update reads new records. Without any it waits for some, up to wait.
 func (x *Index) Update(ctx context.Context, wait time.Duration) error {
 	return x.store.Read(ctx, wait, x.Take)
-}
-
-// StillOpen reads new records, and returns those of its dead letters that no other process has
-// resolved.
-func (x *Index) StillOpen(ctx context.Context, letters []*Entry) ([]*Entry, error) {
-	if err := x.Update(ctx, 0); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(letters), func(e *Entry) bool { return !e.Open() }), nil
 }
 
 // Take adds a record of the topic. Call it in the order of each partition.

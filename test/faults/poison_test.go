@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -323,7 +324,9 @@ func TestFault21_RedriveKeepsTheOrderWhileRowsCome(t *testing.T) {
 
 	conn := parts.Connect(t, p.dsn)
 	stop, written := make(chan struct{}), make(chan int)
-	go func() { // ends with stop
+	end := sync.OnceValue(func() int { close(stop); return <-written })
+	t.Cleanup(func() { end() }) // before the connection is closed
+	go func() {                 // ends with stop
 		n := 5
 		for {
 			select {
@@ -351,8 +354,7 @@ func TestFault21_RedriveKeepsTheOrderWhileRowsCome(t *testing.T) {
 	require.Contains(t, out, "no longer parked", errs)
 	at := len(p.numbers(t, "k"))
 	eventually(t, time.Minute, "rows of the key", func() bool { return len(p.numbers(t, "k")) > at+20 })
-	close(stop)
-	n := <-written
+	n := end()
 	p.drained(t, time.Minute)
 	relay.stop(t)
 	require.Equal(t, upTo(n), p.numbers(t, "k"))
