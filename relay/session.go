@@ -170,7 +170,7 @@ func (s *session) handleBatch(ctx context.Context, b *replication.Batch) error {
 			return s.failAt(ctx, err)
 		}
 		if ctx.Err() != nil { // a schema registry can take seconds for each row
-			return context.Cause(ctx)
+			return s.failAt(ctx, context.Cause(ctx))
 		}
 	}
 	if err := s.publish(ctx); err != nil {

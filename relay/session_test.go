@@ -136,6 +136,33 @@ func TestSession_RoutesNoFurtherRowsOnceItHasEnded(t *testing.T) {
 	require.Empty(t, c.calls)
 }
 
+// ending is a dead-letter handler that ends the session at the row with an index.
+type ending struct {
+	deadletter.Handler
+	index uint32
+	end   func()
+}
+
+func (e ending) Follow(_ *replication.Event, m *sink.Message) (*sink.Message, error) {
+	if m.Origin.Index == e.index {
+		e.end()
+	}
+	return nil, nil
+}
+
+func TestSession_TheDrainDoesNotWaitForWhatWasNotHandedOver(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	c := &counting{s: s}
+	ctx, end := context.WithCancelCause(t.Context())
+	s.sink, s.candidates, s.policies = c, &candidates{}, deadletter.DefaultConfig()
+	s.deadLetters = ending{index: 1, end: func() { end(replication.ErrSlotLost) }}
+	require.ErrorIs(t, s.handleBatch(ctx, b), replication.ErrSlotLost)
+	require.Empty(t, c.calls)
+	messages, _, _ := s.window.inFlight()
+	require.Equal(t, 2, messages)
+	require.Equal(t, messages, s.abandoned)
+}
+
 // parking is a dead-letter handler that wants the letter of a row made when nothing before it is on its way.
 type parking struct {
 	deadletter.Handler

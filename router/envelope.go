@@ -152,8 +152,8 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*c
 	known := r.envelopes(p)
 	// Else a payload's shape, or a message's members, may be those of one row.
 	shared := r.cfg.FirstSchemaName || p.rel != nil && !x.Done
-	if shared && len(routed)+len(key.version) <= maxCachedValue && len(known) < envelopesKept &&
-		len(known[key]) < shapesKept {
+	if shared && len(routed)+len(key.version) <= maxCachedValue && len(known[key]) < shapesKept &&
+		(len(known) < envelopesKept || known[key] != nil) {
 		known[key] = append(known[key], s)
 	}
 	return s, nil

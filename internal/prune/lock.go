@@ -47,9 +47,9 @@ func lock(ctx context.Context, conn *pgx.Conn, slotName string,
 
 // busy returns ErrBusy with the session that has the lock, and what to do about it.
 func busy(ctx context.Context, conn *pgx.Conn, key int64) error {
-	var pid int
+	var pid int     // zero: a prepared transaction has the lock
 	var role string // empty: it has been dropped
-	err := conn.QueryRow(ctx, `SELECT l.pid, coalesce(a.usename, '') FROM pg_catalog.pg_locks l
+	err := conn.QueryRow(ctx, `SELECT coalesce(l.pid, 0), coalesce(a.usename, '') FROM pg_catalog.pg_locks l
 		LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 			AND l.database = (SELECT oid FROM pg_catalog.pg_database
@@ -60,6 +60,11 @@ func busy(ctx context.Context, conn *pgx.Conn, key int64) error {
 		return &slot.Error{Err: ErrBusy, WAL: nothingRemoved, Fix: "try again"}
 	case err != nil:
 		return fmt.Errorf("read which session has the lock: %w", postgres.Error(err))
+	case pid == 0:
+		return &slot.Error{
+			Err: fmt.Errorf("%w: that of a prepared transaction", ErrBusy), WAL: nothingRemoved,
+			Fix: "SELECT gid, owner, prepared FROM pg_prepared_xacts;   -- then ROLLBACK PREPARED",
+		}
 	}
 	return &slot.Error{
 		Err: fmt.Errorf("%w: that of pid %d, role %q", ErrBusy, pid, role),

@@ -29,9 +29,9 @@ type Parts struct {
 	Log         zerolog.Logger
 }
 
-// busyRuns is how many runs in a row find the lock taken before that counts as a failure: the run
-// of another relay, which stands by, is over sooner.
-const busyRuns = 3
+// longestRun is how long the lock may be taken before that counts as a failure: most runs of
+// another process are over sooner.
+const longestRun = 10 * time.Minute
 
 // Pruner removes rows. It is for one goroutine.
 type Pruner struct {
@@ -41,7 +41,7 @@ type Pruner struct {
 	marked bool
 	gaps   map[string]time.Time // end of the last gap by table, as it was logged
 	failed string               // reason of the last run's error; empty: it succeeded
-	busy   int                  // runs in a row that found the lock taken
+	busy   time.Time            // when the lock was found taken first; zero: it was not
 
 	kept      map[string][]KeptPartition // by table, as they were logged
 	postponed postponed
@@ -154,10 +154,11 @@ func (p *Pruner) mark(ctx context.Context, mode Mode) error {
 // alone calls f with the lock.
 func (p *Pruner) alone(ctx context.Context, f func() error) error {
 	unlock, err := lock(ctx, p.conn, p.parts.Slot, p.parts.LockWait)
-	if errors.Is(err, ErrBusy) {
-		p.busy++
-	} else {
-		p.busy = 0
+	switch {
+	case !errors.Is(err, ErrBusy):
+		p.busy = time.Time{}
+	case p.busy.IsZero():
+		p.busy = time.Now()
 	}
 	if err != nil {
 		return err
@@ -329,7 +330,7 @@ func (p *Pruner) record(report *Report, err error) {
 		err = report.Refusal()
 	}
 	switch {
-	case errors.Is(err, ErrBusy) && p.busy < busyRuns:
+	case errors.Is(err, ErrBusy) && time.Since(p.busy) < longestRun:
 	case err != nil:
 		set.PruneFailures.Inc()
 		if p.failed != reason(err) {

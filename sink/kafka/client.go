@@ -61,6 +61,9 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 	return made, nil
 }
 
+// Failure returns why brokers cannot be reached, as an error of Reach; nil: there are none.
+func (c *Client) Failure() *OpenError { return c.dialer.Failure() }
+
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // dialFor returns how a client dials. To the client a failed TLS handshake is an error of dialing:

@@ -169,7 +169,9 @@ func (m *Monitor) clock(before *Clock, a timedAnswer) *Clock {
 	now := a.clock()
 	if before != nil && before.Error < now.Error && before.agrees(now) &&
 		a.after.Sub(m.clockRead) < clockAge {
-		return before
+		kept := *before
+		kept.at = now.at // our clock that counts on from it stops while a machine is suspended
+		return &kept
 	}
 	m.clockRead = a.after
 	m.skew.Store(int64(now.skew()))

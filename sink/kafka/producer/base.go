@@ -225,10 +225,9 @@ func (b *base) watch(progress func() (answers int64, waiting bool)) {
 func (b *base) unacknowledged(since time.Time, inFlight int64) error {
 	err := fmt.Errorf("%w: no acknowledgement for %s (sink.kafka.delivery_timeout), %d messages in "+
 		"flight", sink.ErrUnreachable, b.cfg.DeliveryTimeout, inFlight)
-	failure := b.dialer.Failure()
-	switch {
-	case failure != nil && failure.Lasts():
-		return kafka.Advise(fmt.Errorf("%w; %s", err, failure.Text), "%s", failure.Hint)
+	switch refused := refusal(err, b.dialer.Failure()); {
+	case refused != nil:
+		return refused
 	case b.throttles.explainAny(since, time.Now()):
 		return kafka.Advise(fmt.Errorf("%w; the broker throttles the relay: a quota is exceeded", err),
 			"raise the quota of the relay: %s", kafka.FindQuotasCommand(b.cfg))

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,11 @@ func (d *DeadLetters) Close() {
 }
 
 func (d *DeadLetters) explain(ctx context.Context, err error) error {
-	return explain(&d.cfg, kafka.Failed(ctx, err), d.transactionalID)
+	err = explain(&d.cfg, kafka.Failed(ctx, err), d.transactionalID)
+	if ctx.Err() != nil {
+		return cmp.Or(refusal(err, d.client.Failure()), err)
+	}
+	return err
 }
 
 // Append writes messages to their topics and returns when they are durable. With a transactional

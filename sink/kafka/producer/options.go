@@ -99,13 +99,26 @@ func fence(ctx context.Context, client *kafka.Client, id string) error {
 	timed, cancel := context.WithTimeout(ctx, c.DeliveryTimeout)
 	defer cancel()
 	err := requestProducerID(timed, client)
-	if err != nil && timed.Err() != nil && ctx.Err() == nil {
-		return kafka.Advise(fmt.Errorf("%w: no producer id for %s (sink.kafka.delivery_timeout): the "+
-			"former transaction has not ended in all partitions", sink.ErrUnreachable, c.DeliveryTimeout),
-			"look for partitions without a leader, or without enough replicas:\n%s\n%s",
-			kafka.FindLeaderlessCommand(*c), kafka.FindSmallISRCommand(*c))
+	if err == nil || timed.Err() == nil || ctx.Err() != nil {
+		return explain(c, kafka.Failed(ctx, err), id)
 	}
-	return explain(c, kafka.Failed(ctx, err), id)
+	err = fmt.Errorf("%w: no producer id for %s (sink.kafka.delivery_timeout)", sink.ErrUnreachable,
+		c.DeliveryTimeout)
+	if refused := refusal(err, client.Failure()); refused != nil {
+		return refused
+	}
+	return kafka.Advise(fmt.Errorf("%w: the former transaction has not ended in all partitions", err),
+		"look for partitions without a leader, or without enough replicas:\n%s\n%s",
+		kafka.FindLeaderlessCommand(*c), kafka.FindSmallISRCommand(*c))
+}
+
+// refusal adds to the error of a time-out why a broker refuses the relay, as after its certificate
+// has expired; nil: none does.
+func refusal(err error, failure *kafka.OpenError) error {
+	if failure == nil || !failure.Lasts() {
+		return nil
+	}
+	return kafka.Advise(fmt.Errorf("%w; %s", err, failure.Text), "%s", failure.Hint)
 }
 
 // producerIdentity is the id and epoch of a producer. All records of a transaction, and its end,

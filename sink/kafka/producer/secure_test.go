@@ -182,13 +182,20 @@ func TestSink_GivesUpWithTheCertificateThatHasExpired(t *testing.T) {
 	s := openSink(t, cfg, got.done)
 	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
 	got.wait(t, 1)
+	d, err := OpenDeadLetters(t.Context(), cfg, "orders", "", zerolog.Nop())
+	require.NoError(t, err)
+	defer d.Close()
+	letter := []*sink.Message{{Topic: "orders", Partition: 0, Value: []byte("a dead letter")}}
+	require.NoError(t, d.Append(t.Context(), letter))
 	current.Store(a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)}))
 	gate.Cut()
 	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
-	err := got.wait(t, 2)[1].err
+	err = got.wait(t, 2)[1].err
 	require.ErrorContains(t, err, "sink.kafka.delivery_timeout")
 	require.ErrorContains(t, err, "certificate has expired")
 	require.ErrorContains(t, err, "give the broker a new certificate")
+
+	require.ErrorContains(t, d.Append(t.Context(), letter), "certificate has expired")
 }
 
 func TestOpen_SaysThatTheListenerHasNoTLS(t *testing.T) {

@@ -31,7 +31,7 @@ func TestStalled_NamesTheQuotaThatThrottles(t *testing.T) {
 		return response, nil, true
 	})
 	cfg := quick(c.ListenAddrs()...)
-	cfg.DeliveryTimeout = 2 * sink.StalledAfter
+	cfg.DeliveryTimeout = 5 * sink.StalledAfter
 	got := newOutcomes()
 	s := openSink(t, cfg, got.done)
 	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
