@@ -68,7 +68,7 @@ func TestForecast_OnRealServers(t *testing.T) {
 	t.Parallel()
 	var servers []endangered
 	for _, version := range []string{"14", "16", "17", "18"} {
-		e := quickServer(version+" by WAL", "inserts", 8e6, map[string]string{"max_slot_wal_keep_size": "64MB", "max_wal_size": "32MB"}, "reserved", "extended", "unreserved", "lost")
+		e := quickServer(version+" by WAL", "inserts", 5e6, map[string]string{"max_slot_wal_keep_size": "64MB", "max_wal_size": "32MB"}, "reserved", "extended", "unreserved", "lost")
 		e.byWAL = true
 		servers = append(servers, e)
 	}
