@@ -164,6 +164,7 @@ func RefusedStream(ctx context.Context, pg postgres.Config, name string, err err
 	if state == "42501" {
 		return denied(ctx, conn, err)
 	}
+	// 53400 is about slots in general. What has become of this one explains the others.
 	if s, getErr := Get(ctx, conn, name); getErr == nil && state != "53400" {
 		switch {
 		case postgres.OnStandby(conn): // whatever has become of its copy of the slot
