@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os/exec"
 	"runtime"
-	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -168,30 +164,4 @@ func eventually(done func() bool) bool {
 		}
 	}
 	return true
-}
-
-// nextPort counts from a random place: a server in Java listens seconds after it got its port, and
-// no other server of the process gets the same one meanwhile.
-var nextPort = func() *atomic.Uint32 {
-	var next atomic.Uint32
-	next.Store(rand.Uint32N(ports))
-	return &next
-}()
-
-const ports = 10_000
-
-// FreePort returns a port that the process has not returned before, of those below the range from
-// which systems take the ports of outgoing connections: a stopped server's port is still free when
-// it starts again. It is safe for concurrent use.
-func FreePort() (int, error) {
-	var err error
-	for range 50 {
-		port := 20_000 + int(nextPort.Add(1)%ports)
-		var listener net.Listener
-		listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, listener.Close()
-		}
-	}
-	return 0, fmt.Errorf("find a free port: %w", err)
 }
