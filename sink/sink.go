@@ -194,6 +194,17 @@ func AppendSignature(dst []byte, header string, commitTime time.Time) []byte {
 	return strconv.AppendInt(dst, commitTime.UnixMicro(), 10)
 }
 
+// ParseSignature takes a Signature apart, and returns false for any other text. The header is a
+// part of signature.
+func ParseSignature(signature []byte) (header []byte, commitTime time.Time, ok bool) {
+	at := bytes.LastIndexByte(signature, '@')
+	if at < 0 {
+		return nil, time.Time{}, false
+	}
+	micros, err := strconv.ParseInt(string(signature[at+1:]), 10, 64)
+	return signature[:at], time.UnixMicro(micros), err == nil
+}
+
 // HeaderSource names the header with Source.Signature: with the position headers a later session
 // recognises by it what is published.
 const HeaderSource = "postrider.source"

@@ -43,15 +43,6 @@ func Run[T any](ctx context.Context, c *inbox.Consumer[T],
 	return nil
 }
 
-// Handler returns the handler of a consumer group, for a consumer with a loop of its own. A
-// message that cannot be processed ends the session, and is the first of its partition in the
-// next one.
-func Handler[T any](c *inbox.Consumer[T],
-	handle func(ctx context.Context, tx T, message *sarama.ConsumerMessage) error,
-) sarama.ConsumerGroupHandler {
-	return &handler[T]{consumer: c, handle: handle}
-}
-
 type handler[T any] struct {
 	consumer *inbox.Consumer[T]
 	handle   func(ctx context.Context, tx T, message *sarama.ConsumerMessage) error

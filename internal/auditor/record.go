@@ -1,7 +1,6 @@
 package auditor
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -95,15 +94,12 @@ func positionOf(m *sink.Message) audit.Position {
 			source = h.Value
 		}
 	}
-	end := bytes.LastIndexByte(source, '@')
-	if lsn == nil || index == nil || end < 0 {
-		return audit.Position{}
-	}
+	by, committed, ok := sink.ParseSignature(source)
 	at, lsnErr := pglogrepl.ParseLSN(string(lsn))
 	n, indexErr := strconv.ParseUint(string(index), 10, 32)
-	micros, timeErr := strconv.ParseInt(string(source[end+1:]), 10, 64)
-	if errors.Join(lsnErr, indexErr, timeErr) != nil || at == 0 {
+	if !ok || errors.Join(lsnErr, indexErr) != nil || at == 0 {
 		return audit.Position{}
 	}
-	return audit.Position{Source: source[:end], LSN: uint64(at), Index: uint32(n), Time: micros}
+	return audit.Position{Source: by, LSN: uint64(at), Index: uint32(n),
+		Time: committed.UnixMicro()}
 }

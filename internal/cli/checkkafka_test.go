@@ -11,11 +11,12 @@ import (
 
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestCheck_NamesABrokerThatCannotBeReachedUnderItsAddress(t *testing.T) {
 	k := kafkaBroker(t)
-	gone := closedPort(t)
+	gone := parts.Nobody(t)
 	host, port, err := net.SplitHostPort(gone)
 	require.NoError(t, err)
 	number, err := strconv.ParseInt(port, 10, 32)

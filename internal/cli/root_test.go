@@ -16,6 +16,7 @@ import (
 
 	"github.com/postrider/postrider/internal/build"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // result is what a command left behind.
@@ -181,7 +182,7 @@ func TestCompletion_KnowsEveryValueThatOnlyWeKnow(t *testing.T) {
 		r := i.ok(append([]string{"__complete"}, c.args...)...)
 		require.Contains(t, r.stdout, c.want, c.args)
 	}
-	i.env = append(i.env, "POSTRIDER_POSTGRES_URL=postgres://u@"+closedPort(t)+"/x")
+	i.env = append(i.env, "POSTRIDER_POSTGRES_URL=postgres://u@"+parts.Nobody(t)+"/x")
 	require.Equal(t, ":4\n", i.ok("__complete", "slot", "show", "").stdout,
 		"no names, no files and no error where nobody answers")
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -38,7 +37,7 @@ func newInstall(t *testing.T, version string, brokers ...string) *install {
 	t.Chdir(t.TempDir())
 	db := parts.Postgres(t, version)
 	if len(brokers) == 0 {
-		brokers = []string{closedPort(t)}
+		brokers = []string{parts.Nobody(t)}
 	}
 	return &install{t: t, db: db, conn: db.Connect(t), env: []string{
 		"POSTRIDER_POSTGRES_URL=" + db.DSN(),
@@ -46,15 +45,6 @@ func newInstall(t *testing.T, version string, brokers ...string) *install {
 		"POSTRIDER_SINK_KAFKA_BROKERS=" + strings.Join(brokers, ","),
 		"POSTRIDER_HTTP_LISTEN=127.0.0.1:0",
 	}}
-}
-
-// closedPort is an address at which nobody listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (i *install) run(args ...string) result {
@@ -378,11 +368,11 @@ func TestCheck_ExitsWithTheClassOfTheProblem(t *testing.T) {
 		{name: "unreachable database", code: "connection", exit: exit.Unavailable,
 			setup: func(i *install) {
 				i.env = append(i.env,
-					"POSTRIDER_POSTGRES_URL=postgres://u:canary@"+closedPort(i.t)+"/db?sslmode=disable")
+					"POSTRIDER_POSTGRES_URL=postgres://u:canary@"+parts.Nobody(i.t)+"/db?sslmode=disable")
 			}},
 		{name: "unreachable broker", code: "kafka", exit: exit.Unavailable,
 			setup: func(i *install) {
-				i.env = append(i.env, "POSTRIDER_SINK_KAFKA_BROKERS="+closedPort(i.t))
+				i.env = append(i.env, "POSTRIDER_SINK_KAFKA_BROKERS="+parts.Nobody(i.t))
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -54,14 +54,6 @@ func attempt(t *testing.T, dsn string) error {
 	return err
 }
 
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestConnect_SaysWhyNot(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
@@ -92,7 +84,7 @@ func TestConnect_SaysWhyNot(t *testing.T) {
 			require.ErrorIs(t, attempt(t, s.DSN()), postgres.ErrUnreachable)
 		})
 	}
-	require.ErrorIs(t, attempt(t, "postgres://u:canary@"+closedPort(t)+"/db"),
+	require.ErrorIs(t, attempt(t, "postgres://u:canary@"+parts.Nobody(t)+"/db"),
 		postgres.ErrUnreachable)
 	require.ErrorIs(t, attempt(t, "postgres://u:canary@no-such-host.invalid/db"),
 		postgres.ErrUnreachable)
@@ -119,7 +111,7 @@ func TestConnect_SaysEachCauseOnce(t *testing.T) {
 		"connect to no-such-host.invalid:5433/shop as u: host name not found")
 	says(postgres.ErrUnreachable, "postgres://u:canary@/shop?host=/no/such/directory",
 		"connect to database shop at /no/such/directory/.s.PGSQL.5432 as u: no such file or directory")
-	closed := closedPort(t)
+	closed := parts.Nobody(t)
 	says(postgres.ErrUnreachable, "postgres://u:canary@"+closed+"/a%20b",
 		"connect to "+closed+`/"a b" as u: connection refused`)
 	says(postgres.ErrAuthentication, "postgres://postgres:canary@"+closed+","+at+"/shop",
@@ -194,7 +186,7 @@ func TestConnect_TakesTheWritableOfSeveralHosts(t *testing.T) {
 	})
 	writable := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17"})
 	dsn := func(servers ...*embedded.Postgres) postgres.Config {
-		hosts := []string{closedPort(t)}
+		hosts := []string{parts.Nobody(t)}
 		for _, s := range servers {
 			hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", s.Port()))
 		}

@@ -1,10 +1,8 @@
 package trace
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -47,25 +45,14 @@ func recordOf(r *kgo.Record, id []byte) Record {
 				out.Index = new(uint32(n))
 			}
 		case sink.HeaderSource:
-			out.source, out.commitTime = parseSource(h.Value)
+			if source, committed, ok := sink.ParseSignature(h.Value); ok {
+				out.source, out.commitTime = string(source), committed.UTC()
+			}
 		case sink.HeaderRedriven:
 			out.Redriven = string(h.Value)
 		}
 	}
 	return out
-}
-
-// parseSource parses sink.Source.Signature; the time is zero if it is none.
-func parseSource(signature []byte) (source string, commit time.Time) {
-	at := bytes.LastIndexByte(signature, '@')
-	if at < 0 {
-		return "", time.Time{}
-	}
-	micros, err := strconv.ParseInt(string(signature[at+1:]), 10, 64)
-	if err != nil {
-		return "", time.Time{}
-	}
-	return string(signature[:at]), time.UnixMicro(micros).UTC()
 }
 
 // ownPosition reports whether a position of a source compares with those of our slot.

@@ -20,7 +20,7 @@ func onBroker() []condition {
 	list := []condition{
 		{
 			name:  "no broker",
-			make:  func(t *testing.T, s *site) { s.brokers(t, closedPort(t)) },
+			make:  func(t *testing.T, s *site) { s.brokers(t, parts.Nobody(t)) },
 			cause: `127\.0\.0\.1:\d+: connection refused`,
 			prose: "sink.kafka.brokers is corrected, or a broker is started",
 		},

@@ -151,7 +151,7 @@ func connections() []condition {
 	list := []condition{
 		{
 			name:  "nobody listens",
-			make:  leading(func(t *testing.T, u *url.URL) { u.Host = closedPort(t) }),
+			make:  leading(func(t *testing.T, u *url.URL) { u.Host = parts.Nobody(t) }),
 			cause: `connection refused`,
 		},
 		{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,7 +45,7 @@ func newSite(t *testing.T, db *parts.Database) *site {
 		"log.format":                     quoted("json"),
 	}
 	s.database(t, func(*url.URL) {})
-	s.brokers(t, closedPort(t))
+	s.brokers(t, parts.Nobody(t))
 	return s
 }
 
@@ -129,15 +128,6 @@ func query[T any](t *testing.T, s *site, sql string) (value T) {
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	require.NoError(t, conn.QueryRow(t.Context(), sql).Scan(&value))
 	return value
-}
-
-// closedPort is an address at which nobody listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
 }
 
 // await waits until done returns true.

@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -181,17 +180,14 @@ func positionOf(headers []kgo.RecordHeader, source string) (p position, ok bool)
 			signature = h.Value
 		}
 	}
-	name, committed, ok := []byte(nil), []byte(nil), false
-	if i := bytes.LastIndexByte(signature, '@'); i >= 0 {
-		name, committed, ok = signature[:i], signature[i+1:], true
-	}
-	if !ok || string(name) != source {
+	header, committed, ok := sink.ParseSignature(signature)
+	if !ok || string(header) != source {
 		return position{}, false
 	}
 	at, lsnErr := pglogrepl.ParseLSN(string(lsn))
 	n, indexErr := strconv.ParseUint(string(index), 10, 32)
-	micros, timeErr := strconv.ParseInt(string(committed), 10, 64)
-	return position{at, uint32(n), micros}, errors.Join(lsnErr, indexErr, timeErr) == nil && at != 0
+	return position{at, uint32(n), committed.UnixMicro()},
+		errors.Join(lsnErr, indexErr) == nil && at != 0
 }
 
 // tailKeys is how many keys the tails of a sink hold together: 5 MiB at up to 39 bytes for a key.
