@@ -146,10 +146,7 @@ func TestDialer_ReadsCertificatesAtEachConnect(t *testing.T) {
 }
 
 func TestDialer_KeepsWhyABrokerCannotBeReached(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	addr := parts.Nobody(t)
 	cfg := quick(addr)
 	d := NewDialer(&cfg)
 	defer d.Cut(sink.ErrClosed)
@@ -157,7 +154,7 @@ func TestDialer_KeepsWhyABrokerCannotBeReached(t *testing.T) {
 
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err = d.DialContext(ended, "tcp", addr)
+	_, err := d.DialContext(ended, "tcp", addr)
 	require.Error(t, err)
 	require.Nil(t, d.Failure(), "the connection was not wanted any more")
 
@@ -173,7 +170,7 @@ func TestDialer_KeepsWhyABrokerCannotBeReached(t *testing.T) {
 
 	_, err = d.Dial("tcp", addr)
 	require.Error(t, err)
-	listener, err = net.Listen("tcp", addr)
+	listener, err := net.Listen("tcp", addr)
 	require.NoError(t, err)
 	defer listener.Close()
 	conn, err := d.Dial("tcp", addr)
