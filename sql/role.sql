@@ -5,8 +5,9 @@
 -- It then has no password: set one with  \password postrider
 --
 -- REPLICATION is all it needs. It reads everything that is published, without SELECT on any table, and may do no more in
--- the database. Only snapshot.mode, which publishes rows from before the slot, needs  GRANT SELECT ON public.outbox TO postrider;
--- But it could also take a physical copy of the whole cluster: allow the database in pg_hba.conf and reject the
+-- the database. Only snapshot.mode (SELECT), [prune] and [write_back] need rights on tables: docs/INSTALL.md,
+-- docs/PRUNING.md and docs/WRITE-BACK.md name them.
+-- With REPLICATION it could also take a physical copy of the whole cluster: allow the database in pg_hba.conf and reject the
 -- keyword replication, which stands for physical connections only:
 --
 --   hostssl  shop         postrider  10.0.0.0/24  scram-sha-256
