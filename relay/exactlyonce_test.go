@@ -109,16 +109,24 @@ func TestExactlyOnce_PublishesWholeTransactionsWithTheirPosition(t *testing.T) {
 	l := &ledger{}
 	x.exactlyOnce(l)
 	x.cfg.InFlightMessages = 4 // less than a transaction has
-	x.insert(1, 10)
-	x.insert(11, 11)
-	x.insert(12, 21) // begins to be published behind the boundary of the one before
-	end := x.commits()[2].LSN
+	// Of so many, some begin to be published together with the end of the one before.
+	var all [][]string
+	last := 0
+	for i := range 60 {
+		from := last + 1
+		last = from + []int{9, 0, 2, 4}[i%4]
+		x.insert(from, last)
+		all = append(all, events(from, last))
+	}
+	commits := x.commits()
+	end := commits[len(commits)-1].LSN
 	r := x.run()
-	require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(l.seen(), ";"), "event 21") }, patience, 1e6)
+	require.Eventually(t, func() bool {
+		return strings.HasSuffix(strings.Join(l.seen(), ";"), fmt.Sprint("event ", last))
+	}, patience, 1e6)
 	r.stop()
 	require.NoError(t, r.end())
 	var whole []string
-	all := [][]string{events(1, 10), events(11, 11), events(12, 21)}
 	for first := range all {
 		for last := first; last < len(all); last++ {
 			whole = append(whole, strings.Join(slices.Concat(all[first:last+1]...), ","))
