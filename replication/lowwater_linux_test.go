@@ -33,7 +33,7 @@ func pair(t *testing.T) (*lowWaterConn, net.Conn) {
 	other, err := l.Accept()
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = c.Close(), other.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second))) // so that a test which hangs fails
+	require.NoError(t, c.SetDeadline(time.Now().Add(2*time.Minute))) // so that a test which hangs fails
 	return c, other
 }
 
@@ -79,7 +79,7 @@ func TestLowWaterConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 			}
 			read <- p[0]
 		}()
-		require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "the read waits")
+		require.Eventually(t, func() bool { return c.mark.Load() == 1 }, time.Minute, time.Millisecond, "the read waits")
 		_, err := other.Write([]byte("x"))
 		require.NoError(t, err)
 		require.Equal(t, byte('x'), <-read)
@@ -93,7 +93,7 @@ func TestLowWaterConn_EndsAsOthersDo(t *testing.T) {
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(2*time.Minute)))
 	c.setRcvLowat(worthAwaiting)
 	require.NoError(t, other.Close())
 	_, err = c.Read(make([]byte, 1))
@@ -131,7 +131,7 @@ func TestStream_ReadsEveryRecordThatHasCome(t *testing.T) {
 	}()
 	require.NoError(t, client.HandshakeContext(t.Context()))
 	<-written
-	require.Eventually(t, func() bool { return under(t, other) == 0 }, 10*time.Second, time.Millisecond) // written is not arrived
+	require.Eventually(t, func() bool { return under(t, other) == 0 }, time.Minute, time.Millisecond) // written is not arrived
 	s := &Stream{wire: newWire(client, 1<<20), socket: c, secure: true}
 	read := func() (n int) {
 		for {
@@ -205,7 +205,7 @@ func TestLowWaterConn_AwaitsTheMark(t *testing.T) {
 		_ = c.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 		return n
 	}
-	require.Eventually(t, func() bool { return unread() == worthAwaiting-1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return unread() == worthAwaiting-1 }, time.Minute, time.Millisecond)
 	found := make(chan int)
 	go func() { // ends with what comes below, or the deadline
 		found <- unread()
@@ -226,7 +226,7 @@ func TestLowWaterConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	c.setRcvLowat(worthAwaiting)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
 	c.await()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(2*time.Minute)))
 	p := make([]byte, 10)
 	n, err := c.Read(p)
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestLowWaterConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	require.NoError(t, other.Close())
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
 	c.await()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(2*time.Minute)))
 	_, err = c.Read(p)
 	require.ErrorIs(t, err, io.EOF)
 }
@@ -293,7 +293,7 @@ func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	out := make(chan *Batch)
 	ended := make(chan error, 1)
 	go func() { ended <- s.handOver(t.Context(), out, &Batch{}) }() // ends when the batch is taken
-	require.Eventually(t, func() bool { return !c.kept() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !c.kept() }, time.Minute, time.Millisecond)
 	<-out
 	require.NoError(t, <-ended)
 
@@ -329,7 +329,7 @@ func TestStream_ReadsABacklogUntilTheServersSocketIsEmpty(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.False(t, s.readOn(worthReadingOn))
 		return s.wire.got == uint64(len(backlog))
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 
 	_, err = other.Write([]byte{'d'})
 	require.NoError(t, err)
@@ -345,7 +345,7 @@ func TestStream_ReadsABacklogUntilTheServersSocketIsEmpty(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.False(t, s.readOn(worthReadingOn))
 		return s.wire.got > uint64(len(backlog))
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // One read of a backlog brings more than the receive buffer holds, at least where the kernel has moved the rest by then.
@@ -369,7 +369,7 @@ func TestStream_SleepsAndReadsOnInABacklogOfThisMachine(t *testing.T) {
 		require.Equal(t, int(s.wire.got), s.nap.bytes, "since the nap")
 		require.Equal(t, int32(1), c.mark.Load())
 		return s.wire.got > 2*localBuffer
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	s, _ := read(false)
 	require.Equal(t, 1+int(s.wire.got), s.nap.bytes, "no nap over a network")
 }
@@ -423,7 +423,7 @@ func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 	require.False(t, s.last.onlyKeepalives)
 	ended := make(chan error, 1)
 	go func() { ended <- s.read(t.Context(), t.Context()) }() // ends with what comes below
-	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "a transaction has begun: what comes next is reported at once")
+	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, time.Minute, time.Millisecond, "a transaction has begun: what comes next is reported at once")
 	_, err := other.Write([]byte{'d'})
 	require.NoError(t, err)
 	require.NoError(t, <-ended)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // serveHTTP runs the daemon's HTTP server on listen until the test ends and returns the port.
@@ -123,10 +124,7 @@ func TestHealthcheck_WarnsOfAConfigurationThatCannotBeUsed(t *testing.T) {
 }
 
 func TestHealthcheck_FailsWithOne(t *testing.T) {
-	gone, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	nobody := gone.Addr().String()
-	require.NoError(t, gone.Close())
+	nobody := parts.Nobody(t)
 	hung := serveHTTP(t, "127.0.0.1:0",
 		httpserver.Handlers{Live: func() error {
 			return errors.New("loop has not turned for 1m0s")

@@ -21,6 +21,7 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/test/parts"
 )
 
 const pauseToken = "canary-of-the-admin-token"
@@ -129,9 +130,6 @@ func TestPause_ExitsWithWhatIsWrong(t *testing.T) {
 		httpserver.AdminHandlers{Pause: func(time.Duration, string) (any, error) {
 			return nil, relay.ErrStopping
 		}})
-	gone, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, gone.Close())
 	other := &http.Server{Handler: http.NotFoundHandler()}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -156,7 +154,7 @@ func TestPause_ExitsWithWhatIsWrong(t *testing.T) {
 		"negative":    {refusing, []string{"--for", "-1s"}, exit.Usage, "for is"},
 		"no listener": {"", nil, exit.Config, "admin.listen is empty"},
 		"any port":    {adminFile(t, "127.0.0.1:0", "x"), nil, exit.Config, "has port 0"},
-		"nobody": {adminFile(t, gone.Addr().String(), "x"), nil, exit.Unavailable,
+		"nobody": {adminFile(t, parts.Nobody(t), "x"), nil, exit.Unavailable,
 			"query the relay"},
 		"somebody else": {adminFile(t, listener.Addr().String(), "x"), nil, exit.Runtime,
 			"is it postrider that listens there?"},

@@ -95,7 +95,8 @@ type Server struct {
 	key      string // of config.Listen, for errors: "http.listen"
 	server   *http.Server
 	log      zerolog.Logger
-	live     *stream      // nil without parts
+	live     *stream // nil without parts
+	grace    time.Duration
 	listener net.Listener // nil before Listen, and if there is no server
 
 	connections *connections // the handler of server goes through its serving
@@ -119,6 +120,7 @@ func newServer(listen, key string, logger zerolog.Logger) *Server {
 	}
 	return &Server{
 		config: Config{Listen: listen}, key: key, log: logger, server: server,
+		grace:       shutdownTimeout,
 		connections: limitConnections(server, logger),
 	}
 }
@@ -181,7 +183,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("serve http on %s: %w", s.config.Listen, broken),
 			s.server.Close())
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace)
 	defer cancel()
 	if err := s.server.Shutdown(last); err != nil {
 		s.log.Debug().Err(err).Msg("http requests cut off")

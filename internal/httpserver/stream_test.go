@@ -57,6 +57,9 @@ func follow(t *testing.T, url, encoding string) *client {
 	require.NoError(t, err)
 	req.Header.Set("Accept-Encoding", encoding)
 	resp, err := http.DefaultClient.Do(req)
+	for attempt := 0; err != nil && attempt < 20; attempt++ { // a short timeout of the server
+		resp, err = http.DefaultClient.Do(req)
+	}
 	require.NoError(t, err)
 	c := &client{t: t, headers: resp.Header, close: sync.OnceFunc(func() {
 		cancel()
@@ -261,6 +264,7 @@ func TestStream_GivesUpAClientThatReadsNothing(t *testing.T) {
 func TestStream_EndsWithTheServerAtOnce(t *testing.T) {
 	var c counter
 	s := New(Config{Listen: "127.0.0.1:0"}, withParts(c.part("part")))
+	s.grace = 2 * time.Minute // longer than the test may take: nothing is waited for
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -270,11 +274,13 @@ func TestStream_EndsWithTheServerAtOnce(t *testing.T) {
 		follow(t, "http://"+s.Addr().String(), encoding).untilTick()
 	}
 	last := follow(t, "http://"+s.Addr().String(), "gzip")
-	began := time.Now()
 	cancel()
-	require.NoError(t, <-ended)
-	require.Less(t, time.Since(began), shutdownTimeout, "an open page must not hold up the end of "+
-		"the process")
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(s.grace / 2):
+		require.Fail(t, "an open page holds up the end of the process")
+	}
 	for {
 		if _, err := last.next(); err != nil {
 			require.ErrorIs(t, err, io.EOF, "a stream that ends, not one that breaks")

@@ -333,13 +333,13 @@ func TestObserve_ALogicalSlotIsNoStandby(t *testing.T) {
 		p.Exec("SELECT pg_create_logical_replication_slot('waiting', 'test_decoding', failover => true)")
 		p.Exec("INSERT INTO outbox VALUES (1, 'x')")
 		conn := parts.Connect(t, p.DSN)
-		_, err = conn.Exec(t.Context(), "SET statement_timeout = '1s'")
-		require.NoError(t, err)
 		decode := func(name string) error {
 			_, err := conn.Exec(t.Context(), "SELECT pg_logical_slot_get_changes($1, NULL, NULL)", name)
 			return err
 		}
 		require.NoError(t, decode("plain"), "a slot without failover waits for nobody")
+		_, err = conn.Exec(t.Context(), "SET statement_timeout = '1s'")
+		require.NoError(t, err)
 		require.Equal(t, "57014", postgres.SQLState(decode("waiting")), "it waits until the timeout")
 		require.True(t, gate[0].Blocks)
 	})

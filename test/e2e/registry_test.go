@@ -30,7 +30,7 @@ value = "avro"
 
 [registry]
 urls = [%q]
-timeout = "1s"
+timeout = "60s" # what is away answers at once
 
 [relay]
 backoff_min = "50ms"

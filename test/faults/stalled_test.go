@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,9 +69,12 @@ func TestFault47_PartitionsWithoutALeaderStopNoOther(t *testing.T) {
 			published, waiting := p.ask().Relay.Published, p.ask().Relay.InFlight
 			eventually(t, time.Minute, "the others go on", func() bool { return p.ask().Relay.Published > published+200 })
 			grown := p.rss(t) - memory
-			status, _ := p.get("/status")
-			require.Contains(t, string(status), `"leaderless": true`)
-			require.Contains(t, string(status), "--unavailable-partitions")
+			var status []byte
+			eventually(t, time.Minute, "status names what has no leader", func() bool {
+				status, _ = p.get("/status")
+				return strings.Contains(string(status), `"leaderless": true`) &&
+					strings.Contains(string(status), "--unavailable-partitions")
+			})
 			if *long {
 				require.Contains(t, string(status), "has no leader, and has acknowledged nothing for")
 				require.Less(t, longest, time.Second, "the other partitions wait")

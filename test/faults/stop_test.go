@@ -62,7 +62,7 @@ func TestFault03_SecondSignalStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	network := r.throughKafkaProxy(t)
-	r.settings["relay.drain_timeout"] = `"60s"`
+	r.settings["relay.drain_timeout"] = `"30m"` // longer than the test waits
 	p := r.started(t)
 	l := r.load(t, 200)
 	l.more(t, 200)
@@ -71,13 +71,9 @@ func TestFault03_SecondSignalStopsAtOnce(t *testing.T) {
 	l.end(t)
 
 	p.signal(t, syscall.SIGTERM)
-	p.phase(t, "draining", 10*time.Second)
-	before := time.Now()
+	p.phase(t, "draining", time.Minute)
 	p.insist(syscall.SIGTERM)
-	require.Equal(t, 1, p.Wait(t), "exit code")
-	took := time.Since(before)
-	t.Logf("ended after %s", took)
-	require.Less(t, took, 6*time.Second, "a second signal waits for nothing")
+	require.Equal(t, 1, p.Wait(t), "exit code: a second signal waits for nothing")
 
 	network.Resume()
 	p = r.started(t)

@@ -75,7 +75,7 @@ func dropDatabase(t testing.TB, dsn, name string) {
 		DO $$
 		DECLARE name name;
 		BEGIN
-			PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+			PERFORM pg_terminate_backend(pid, 50000) FROM pg_stat_activity
 				WHERE datname = '`+name+`' AND pid <> pg_backend_pid();
 			FOR name IN SELECT slot_name FROM pg_replication_slots WHERE database = '`+name+`' LOOP
 				PERFORM pg_drop_replication_slot(name);
