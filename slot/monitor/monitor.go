@@ -51,6 +51,7 @@ type Monitor struct {
 	export   func(Observation)
 	log      zerolog.Logger
 	renew    time.Duration       // renewInterval
+	probe    time.Duration       // probeTimeout
 	Assigner *partition.Assigner // looks at the partitions when due; may be nil
 	Limiter  *ratelimit.Limiter  // of what the relay publishes; may be nil
 	*presence
@@ -93,7 +94,7 @@ func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Obs
 	}
 	return &Monitor{
 		postgres: pg, need: need, cfg: cfg, export: export, log: log,
-		renew: renewInterval, presence: newPresence(),
+		renew: renewInterval, probe: probeTimeout, presence: newPresence(),
 		last: slot.Status{Slot: slot.Slot{Name: need.Slot.Name}},
 	}
 }
@@ -257,7 +258,7 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 // and the stream has to end at once. After pg_terminate_backend or a crash the server accepts it.
 func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*pgx.Conn, error) {
 	postgres.Close(lost)
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.probe)
 	defer cancel()
 	conn, err := m.connect(ctx)
 	switch {

@@ -25,10 +25,6 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// noticeLimit is what the relay promises of what makes it stop.
-const noticeLimit = 10 * time.Second
-
-// patience is for what is no promise.
 const patience = parts.Patience
 
 // watched is a monitor that runs.
@@ -137,13 +133,13 @@ func (w *watched) events() []string {
 }
 
 // finds waits for a problem, no longer than the relay's promise.
-func (w *watched) finds(within time.Duration) error {
+func (w *watched) finds() error {
 	w.t.Helper()
 	select {
 	case err := <-w.problems:
 		return err
-	case <-time.After(within):
-		require.Fail(w.t, "monitor finds nothing", "for %s, last %+v", within, w.Status())
+	case <-time.After(patience):
+		require.Fail(w.t, "monitor finds nothing", "for %s, last %+v", patience, w.Status())
 		return nil
 	}
 }
@@ -173,7 +169,7 @@ func TestMonitor_NoticesABrokenPublication(t *testing.T) {
 				p.Outbox()
 				w := watch(t, p, p.Need())
 				p.Exec(c.sql)
-				err := w.finds(noticeLimit)
+				err := w.finds()
 				var problem *slot.PublicationError
 				require.ErrorAs(t, err, &problem)
 				require.ErrorIs(t, err, replication.ErrPublicationMissing)
@@ -205,7 +201,7 @@ func TestMonitor_NoticesADroppedSlot(t *testing.T) {
 	w := watch(t, p, p.Need())
 	confirmed := w.Status().ConfirmedFlushLSN
 	require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Name))
-	err := w.finds(noticeLimit)
+	err := w.finds()
 	var lost *slot.LostError
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, confirmed, lost.ConfirmedFlushLSN)
@@ -223,7 +219,7 @@ func TestMonitor_NoticesAShutdownAtOnce(t *testing.T) {
 		w := watch(t, p, need)
 		stopped := make(chan error, 1)
 		go func() { stopped <- s.Stop(context.Background()) }()
-		err := w.finds(patience)
+		err := w.finds()
 		require.ErrorIs(t, err, postgres.ErrStopping)
 		require.NoError(t, <-stopped)
 		require.NotZero(t, w.Status().ConfirmedFlushLSN, "the last positions are kept")
@@ -241,7 +237,7 @@ func TestMonitor_DoesNotHoldUpASmartShutdown(t *testing.T) {
 	w.start()
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.StopMode(context.Background(), embedded.ShutdownMode(syscall.SIGTERM)) }()
-	found := w.finds(patience) // p.Conn holds the shutdown up: the monitor's next connection is refused, and not to a port that is closed
+	found := w.finds() // p.Conn holds the shutdown up: the monitor's next connection is refused, and not to a port that is closed
 	require.ErrorIs(t, found, postgres.ErrStopping)
 	require.Regexp(t, `^connect to 127\.0\.0\.1:\d+/\w+ as \w+: [^:]+$`, found.Error(), "one cause, once")
 	require.NoError(t, p.Conn.Close(t.Context()))
@@ -252,7 +248,11 @@ func TestMonitor_OutlivesLostConnections(t *testing.T) {
 	t.Parallel()
 	p, s := onOwn(t, "17", nil)
 	p.Outbox()
-	w := watch(t, p, p.Need())
+	_, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
+	require.NoError(t, err)
+	w := newWatched(t, p.Postgres, p.Need(), quick())
+	w.ProbeFor(patience)
+	w.start()
 
 	terminate := `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'postrider' AND datname = $1`
 	var ended int
@@ -350,8 +350,8 @@ func TestMonitor_GoesOnAfterThePublicationWasBroken(t *testing.T) {
 	p.Exec("CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere; " +
 		"CREATE FOREIGN TABLE outbox_far PARTITION OF outbox FOR VALUES FROM (90) TO (99) SERVER nowhere")
 	var problem *slot.PublicationError
-	require.ErrorAs(t, w.finds(noticeLimit), &problem)
-	require.ErrorAs(t, w.finds(noticeLimit), &problem, "it says so for as long as that is so")
+	require.ErrorAs(t, w.finds(), &problem)
+	require.ErrorAs(t, w.finds(), &problem, "it says so for as long as that is so")
 	p.Exec("DROP FOREIGN TABLE outbox_far")
 	w.settles(func(o monitor.Observation) bool { return *o.Slot.PublicationOK && o.Slot.Error == "" })
 	require.Equal(t, []string{"publication_repaired", "publication_broken"}, w.events())
@@ -363,7 +363,7 @@ func TestMonitor_DoesNotForgetABrokenPublicationThatIsRepaired(t *testing.T) {
 	p.Outbox()
 	w := watch(t, p, p.Need())
 	p.Exec("ALTER PUBLICATION postrider SET (publish = 'delete')")
-	require.ErrorContains(t, w.finds(noticeLimit), "does not publish inserts")
+	require.ErrorContains(t, w.finds(), "does not publish inserts")
 	p.Exec("ALTER PUBLICATION postrider SET (publish = 'insert')")
 	w.settles(func(o monitor.Observation) bool {
 		return strings.Contains(o.Slot.Error, "the publication was altered between")
@@ -381,8 +381,8 @@ func TestMonitor_GoesOnWhenTheSlotIsDroppedAndMade(t *testing.T) {
 		require.NoError(t, p.Conn.QueryRow(t.Context(), ours, p.Name).Scan(&server))
 		require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Name))
 		var lost *slot.LostError
-		require.ErrorAs(t, w.finds(noticeLimit), &lost)
-		require.ErrorAs(t, w.finds(noticeLimit), &lost)
+		require.ErrorAs(t, w.finds(), &lost)
+		require.ErrorAs(t, w.finds(), &lost)
 		gone := w.Observation()
 		require.True(t, gone.Slot.Lost())
 		require.Nil(t, gone.Slot.RetainedBytes, "what does not exist retains nothing")
@@ -441,7 +441,7 @@ func TestMonitor_ObservesBeforeThereIsASlot(t *testing.T) {
 	p := onShared(t, "17")
 	w := newWatched(t, p.Postgres, p.Need(), quick())
 	w.run()
-	require.ErrorIs(t, w.finds(noticeLimit), replication.ErrSlotLost)
+	require.ErrorIs(t, w.finds(), replication.ErrSlotLost)
 	o := w.settles(func(o monitor.Observation) bool { return o.Slot.Error != "" })
 	require.True(t, o.Slot.ObservedAt.IsZero())
 	require.False(t, o.Slot.Lost(), "it may be made yet")
@@ -543,7 +543,7 @@ func TestMonitor_WaitsForASlowPassword(t *testing.T) {
 	_, err = p.Conn.Exec(t.Context(), "ALTER PUBLICATION postrider DROP TABLE public.outbox")
 	require.NoError(t, err)
 	var broken *slot.PublicationError
-	require.ErrorAs(t, w.finds(noticeLimit), &broken)
+	require.ErrorAs(t, w.finds(), &broken)
 }
 
 func TestMonitor_SaysOnceThatItSeesNothing(t *testing.T) {
@@ -634,7 +634,7 @@ func TestMonitor_DoesNotMissTheSlotOnAStandby(t *testing.T) {
 	conn := parts.Connect(t, p.DSN)
 	_, err := conn.Exec(t.Context(), "SELECT pg_promote()")
 	require.NoError(t, err)
-	require.ErrorIs(t, w.finds(noticeLimit), replication.ErrSlotLost, "the primary does not have it")
+	require.ErrorIs(t, w.finds(), replication.ErrSlotLost, "the primary does not have it")
 }
 
 func TestMonitor_TellsOfALostSlot(t *testing.T) {
@@ -647,7 +647,7 @@ func TestMonitor_TellsOfALostSlot(t *testing.T) {
 			p.Exec("SELECT pg_switch_wal() FROM (SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000))) x")
 		}
 		p.Exec("CHECKPOINT")
-		require.ErrorIs(t, w.finds(noticeLimit), replication.ErrSlotLost)
+		require.ErrorIs(t, w.finds(), replication.ErrSlotLost)
 		o := w.Observation()
 		require.Equal(t, []string{"slot_invalidated"}, w.events())
 		require.Equal(t, "lost", o.Slot.WALStatus)
@@ -700,7 +700,7 @@ func TestMonitor_LooksAgainSoonWhenNobodyStreams(t *testing.T) {
 	need, cfg := p.Need(), monitor.DefaultConfig()
 	_, err := slot.Prepare(t.Context(), p.Conn, need, true, zerolog.Nop())
 	require.NoError(t, err)
-	need.Slot.CheckInterval, cfg.Interval = time.Minute, time.Minute // beyond noticeLimit
+	need.Slot.CheckInterval, cfg.Interval = 2*patience, 2*patience
 	w := newWatched(t, p.Postgres, need, cfg)
 	began := time.Now()
 	w.start()
@@ -710,14 +710,14 @@ func TestMonitor_LooksAgainSoonWhenNobodyStreams(t *testing.T) {
 // forgets waits until the monitor has found that no session streams, and has found so before in a look that began after a time.
 func (w *watched) forgets(after time.Time) {
 	w.t.Helper()
-	for deadline := time.After(noticeLimit); ; {
+	for deadline := time.After(patience); ; {
 		select {
 		case began := <-w.stale:
 			if began.After(after) {
 				return
 			}
 		case <-deadline:
-			require.Fail(w.t, "monitor does not find that no session streams", "for %s, last %+v", noticeLimit, w.Status())
+			require.Fail(w.t, "monitor does not find that no session streams", "for %s, last %+v", patience, w.Status())
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestObserve_FillsEveryField(t *testing.T) {
 		require.Eventually(t, func() bool { // the server reports what it decoded when it has the time
 			o = observe(t, p.Conn, p.Name, cfg)
 			return o.Decoding != nil && o.Decoding.TotalTransactions > 0
-		}, noticeLimit, 10*time.Millisecond)
+		}, patience, 10*time.Millisecond)
 
 		require.Contains(t, o.Server.Version, version)
 		require.False(t, o.Server.Standby)
@@ -327,7 +327,7 @@ func TestObserve_ALogicalSlotIsNoStandby(t *testing.T) {
 		require.Eventually(t, func() bool {
 			gate = observe(t, p.Conn, p.Name, quick()).Standbys
 			return len(gate) == 1 && gate[0].Active
-		}, noticeLimit, 10*time.Millisecond)
+		}, patience, 10*time.Millisecond)
 
 		p.Exec("SELECT pg_create_logical_replication_slot('plain', 'test_decoding')")
 		p.Exec("SELECT pg_create_logical_replication_slot('waiting', 'test_decoding', failover => true)")
