@@ -507,6 +507,32 @@ func TestTranslate_TakesColumnsAwayThatNobodyReadsOnly(t *testing.T) {
 	require.Contains(t, i.Text, "public.outbox.payload")
 }
 
+// The types of columns stand in the schemas: beside each record, or in a registry under other ids.
+func TestTranslate_RefusesTypesOfColumnsInSchemas(t *testing.T) {
+	const name = "column.propagate.source.type"
+	for _, tt := range []struct {
+		converter, class string
+		more             map[string]string
+		want             Outcome
+	}{
+		{"key.converter", "io.confluent.connect.avro.AvroConverter", nil, Refused},
+		{"value.converter", "io.confluent.connect.json.JsonSchemaConverter", nil, Refused},
+		{"value.converter", "io.confluent.connect.protobuf.ProtobufConverter", nil, Refused},
+		{"header.converter", jsonConverter, nil, Refused},
+		{"value.converter", "io.debezium.converters.BinaryDataConverter",
+			map[string]string{"value.converter.delegate.converter.type": jsonConverter}, Refused},
+		{"value.converter", "io.debezium.converters.BinaryDataConverter",
+			map[string]string{"value.converter.delegate.converter.type": jsonConverter,
+				"value.converter.delegate.converter.type.schemas.enable": "false"}, NotNeeded},
+		{"value.converter", jsonConverter,
+			map[string]string{"value.converter.schemas.enable": "false"}, NotNeeded},
+	} {
+		with := map[string]string{name: ".*", tt.converter: tt.class}
+		maps.Copy(with, tt.more)
+		require.Equal(t, tt.want, of(t, name, with).Outcome, with)
+	}
+}
+
 func TestTranslate_RefusesWhatAConnectorCannotBeWithout(t *testing.T) {
 	for _, property := range []string{
 		"connector.class", "database.hostname", "database.dbname", "plugin.name", "table.include.list",

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const inSchemas = "not needed, unless consumers see the schemas: json+schema, or a schema registry"
+
 // mappedTo has in a word or two where the properties go that have code of their own; what a table
 // of the package has is taken from there.
 var mappedTo = map[string]string{
@@ -46,11 +48,14 @@ var mappedTo = map[string]string{
 	"topic.heartbeat.prefix": "`relay.heartbeat_topic`",
 	"table.include.list": "`replication.tables`; patterns are written out, or " +
 		"need --table or --postgres",
-	"table.exclude.list":  "`replication.tables`",
-	"schema.include.list": "`replication.tables`",
-	"schema.exclude.list": "`replication.tables`",
-	"column.include.list": "not needed, unless it takes a column away that the router reads",
-	"column.exclude.list": "not needed, unless it takes a column away that the router reads",
+	"table.exclude.list":             "`replication.tables`",
+	"schema.include.list":            "`replication.tables`",
+	"schema.exclude.list":            "`replication.tables`",
+	"column.include.list":            "not needed, unless it takes a column away that the router reads",
+	"column.exclude.list":            "not needed, unless it takes a column away that the router reads",
+	"column.propagate.source.type":   inSchemas,
+	"datatype.propagate.source.type": inSchemas,
+	"include.schema.comments":        inSchemas,
 	"message.prefix.include.list": "`replication.messages`, with " +
 		"DecodeLogicalDecodingMessageContent",
 	"message.prefix.exclude.list":  "refused: name the prefixes that are outbox events",

@@ -298,13 +298,26 @@ func (t *translator) columnLists() {
 		switch {
 		case t.is(name, "false"):
 			t.notNeeded(name, "the default")
-		case slices.Contains(t.formats[:], "json+schema"):
-			t.refuse(name, "adds to the schema, which consumers of json+schema see. Remove it, or use "+
-				"schemas.enable=false")
+		case t.writesSchemas():
+			t.refuse(name, "adds to the schemas, which consumers of json+schema see, and which have "+
+				"other ids in a schema registry. Remove it, or use a converter without schemas "+
+				"(schemas.enable=false)")
 		default:
 			t.notNeeded(name, "the schema is not in the records")
 		}
 	}
+}
+
+// writesSchemas reports whether consumers see the schemas, in the records or in a registry.
+func (t *translator) writesSchemas() bool {
+	formats := t.formats[:]
+	for _, part := range []string{"key", "value"} {
+		delegate, _ := t.doc.get("format", part+".delegate").(string)
+		formats = append(formats, delegate)
+	}
+	return slices.ContainsFunc(formats, func(f string) bool {
+		return f == "json+schema" || registered(f)
+	})
 }
 
 // columnList refuses a list that removes a column that a router reads.
