@@ -163,6 +163,7 @@ type translator struct {
 	decode   *transform // DecodeLogicalDecodingMessageContent before the routers; nil: none
 	routes   []*route   // the event routers, in order
 	outboxes []string   // tables that are captured
+	open     bool       // tables that do not exist yet may be captured too
 	formats  [3]string  // of key, value and headers
 }
 

@@ -606,6 +606,42 @@ func TestTranslate_DividesLogicalMessagesToo(t *testing.T) {
 	require.Contains(t, i.Text, "pg.message")
 }
 
+// Debezium ignores the case of letters, and takes a dot for any character.
+func TestTranslate_MarksPrefixesThatAreComparedExactly(t *testing.T) {
+	i := of(t, "message.prefix.include.list", map[string]string{
+		"transforms": "decode,outbox", "transforms.decode.type": decodeSMT,
+		"message.prefix.include.list": "Outbox",
+	})
+	require.Equal(t, []string{"replication.messages = ['Outbox']"}, i.Settings)
+	require.True(t, i.Attention)
+	require.Contains(t, i.Text, "case")
+}
+
+// Debezium captures a table that is created later and matches; postrider relays those it names.
+func TestTranslate_MarksPatternsOfTablesThatAreYetToCome(t *testing.T) {
+	for _, tt := range []struct {
+		list   string
+		tables []string // nil: not known
+		want   bool
+	}{
+		{`public\.outbox`, nil, false},
+		{`(a|b)\.outbox`, nil, false}, // all of them are named
+		{`public.outbox`, []string{"public.outbox"}, false},
+		{`public\.outbox_[1-3]`, []string{"public.outbox_1"}, true},
+		{`public\.outbox.*`, []string{"public.outbox"}, true},
+		{"", []string{"public.outbox"}, true},
+	} {
+		c := connector(map[string]string{"table.include.list": tt.list})
+		if tt.list == "" {
+			delete(c.Properties, "table.include.list")
+		}
+		i := itemOf(t, Translate(c, Options{Tables: tt.tables}), "table.include.list")
+		require.Equal(t, Mapped, i.Outcome, tt.list)
+		require.Equal(t, tt.want, i.Attention, tt.list)
+		require.Equal(t, tt.want, strings.Contains(i.Text, "created later"), tt.list)
+	}
+}
+
 func TestTranslation_RejectsWhatTheConfigurationRefuses(t *testing.T) {
 	tr := Translate(connector(map[string]string{"transforms.outbox.route.topic.regex": "(?m)x"}),
 		Options{})

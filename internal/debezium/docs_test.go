@@ -47,7 +47,7 @@ var mappedTo = map[string]string{
 	"heartbeat.interval.ms":  "`relay.heartbeat_interval` and `relay.heartbeat_topic`",
 	"topic.heartbeat.prefix": "`relay.heartbeat_topic`",
 	"table.include.list": "`replication.tables`; patterns are written out, or " +
-		"need --table or --postgres",
+		"need --table or --postgres: tables that are created later are not among them",
 	"table.exclude.list":             "`replication.tables`",
 	"schema.include.list":            "`replication.tables`",
 	"schema.exclude.list":            "`replication.tables`",
@@ -57,7 +57,8 @@ var mappedTo = map[string]string{
 	"datatype.propagate.source.type": inSchemas,
 	"include.schema.comments":        inSchemas,
 	"message.prefix.include.list": "`replication.messages`, with " +
-		"DecodeLogicalDecodingMessageContent",
+		"DecodeLogicalDecodingMessageContent; compared exactly, where Debezium ignores the case of " +
+		"letters and takes a dot for any character",
 	"message.prefix.exclude.list":  "refused: name the prefixes that are outbox events",
 	"skipped.operations":           "not needed, unless it skips inserts",
 	override + "bootstrap.servers": "`sink.kafka.brokers`",

@@ -30,7 +30,10 @@ func (t *translator) tables() {
 	}
 	t.given("predicates", namedByTables)
 	s := setting{"replication", "tables", t.outboxes, ""}
-	if len(t.outboxes) > 0 {
+	if len(t.outboxes) > 0 && t.open {
+		t.mapped("table.include.list", "tables that are created later and match are not relayed: add "+
+			"them to replication.tables before they have rows", s).attend()
+	} else if len(t.outboxes) > 0 {
 		t.mapped("table.include.list", "", s)
 	} else if t.decode != nil {
 		t.doc.set(s)
@@ -81,14 +84,17 @@ func (t *translator) captured() (tables []string, ok bool) {
 
 // resolve finds the tables of one pattern: in the database if there is one, else by expanding it.
 func (t *translator) resolve(pattern string) ([]string, error) {
+	words, finite := expand(pattern)
 	if t.external.Tables != nil {
 		found, err := match(pattern, t.external.Tables)
 		if err == nil && len(found) == 0 {
 			err = fmt.Errorf("no table matches %q", pattern)
 		}
+		t.open = t.open || !finite || slices.ContainsFunc(words, func(w string) bool {
+			return !slices.Contains(found, w)
+		})
 		return found, err
 	}
-	words, finite := expand(pattern)
 	if !finite {
 		return nil, fmt.Errorf("%q is a pattern whose tables are not in the file: %s", pattern,
 			nameTables)
