@@ -68,7 +68,8 @@ is given. Passwords and keys are never copied.`,
 	f.StringVar(&i.options.TopicPrefix, "topic-prefix", "",
 		"the `prefix` that consumers see, where the file has no topic.prefix "+
 			"(default "+debezium.DefaultTopicPrefix+")")
-	const converter = ", where the file has none: a `class`, or string, json, json+schema, binary"
+	const converter = ", where the file has none: a `class`, or string, json, json+schema, binary, " +
+		"avro, json_schema, protobuf"
 	f.StringVar(&i.options.KeyConverter, "key-converter", "",
 		"the worker's key.converter"+converter)
 	f.StringVar(&i.options.ValueConverter, "value-converter", "",

@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -25,6 +26,11 @@ func (t *translator) provided(v string) bool {
 // canRefer reports whether a property's value may come from a config provider: those of
 // connections, logins and certificates may. The groups in a topic replacement have the same form.
 func canRefer(name string) bool {
+	for _, part := range []string{"key.converter.", "value.converter."} {
+		if hasPrefix(name, part+"schema.registry.", part+"basic.auth.", part+"bearer.auth.") {
+			return true
+		}
+	}
 	return hasPrefix(name, "database.", override+"sasl.", override+"ssl.", override+"bootstrap.") ||
 		strings.HasPrefix(name, "transforms.") && strings.HasSuffix(name, ".route.topic.replacement")
 }
@@ -76,11 +82,15 @@ func (t *translator) connection() {
 	}
 	hosts := list(host)
 	for n, h := range hosts {
-		// Of several hosts in JDBC's form the last one has its port behind it.
-		if !strings.Contains(h, ":") || strings.HasPrefix(h, "${") {
-			hosts[n] = t.urlPart(h, "DATABASE_HOSTNAME") + ":" +
-				t.urlPart(t.value("database.port", "5432"), "DATABASE_PORT")
+		switch {
+		case strings.HasPrefix(h, "${"), !strings.Contains(h, ":"):
+			h = t.urlPart(h, "DATABASE_HOSTNAME")
+		case net.ParseIP(h) != nil:
+			h = "[" + h + "]"
+		case !strings.HasSuffix(h, "]"):
+			continue // of several hosts in JDBC's form the last one has its port behind it
 		}
+		hosts[n] = h + ":" + t.urlPart(t.value("database.port", "5432"), "DATABASE_PORT")
 	}
 	u += strings.Join(hosts, ",") + "/" + t.urlPart(t.value("database.dbname", ""), "DATABASE_NAME")
 	if query := t.urlParameters(); len(query) > 0 {

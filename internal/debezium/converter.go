@@ -61,6 +61,7 @@ func (t *translator) converter(part, fromWorker string) string {
 		for _, option := range t.below(name + ".") {
 			t.notNeeded(option, "Kafka Connect ignores it as well: without "+name+" in the file "+
 				"the worker's converter is used with the worker's options").attend()
+			delete(t.connector.Properties, option)
 		}
 		return t.assumedConverter(part, fromWorker)
 	}
@@ -166,12 +167,12 @@ func (t *translator) commonOptions(part string) {
 // assumedConverter maps the converter of the worker, for a connector that names none.
 func (t *translator) assumedConverter(part, fromWorker string) string {
 	name, flag := part+".converter", "--"+part+"-converter"
-	f, text, assumed := fromWorker, "the worker's, by "+flag, fromWorker == ""
+	f, text, attention := fromWorker, "the worker's, by "+flag, fromWorker == ""
 	switch {
 	case part == "header":
 		text = "is not in the file: Kafka Connect's default, SimpleHeaderConverter, unless the worker " +
 			"has another"
-	case assumed:
+	case attention:
 		f, text = "json+schema", "is not in the file, so the worker's own converter counts: look at "+
 			name+" in its properties. Assumed is JsonConverter with schemas, as in Kafka Connect's "+
 			"samples. If that is wrong every record changes: name it with "+flag
@@ -181,6 +182,11 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 			t.refuse(name, flag+": "+unknownConverter(fromWorker, part))
 			return ""
 		}
+		if f == "json+schema" {
+			text += ", with schemas. Give " + flag + " json if the worker has " + name +
+				".schemas.enable=false"
+			attention = true
+		}
 	}
 	if registered(f) {
 		t.registryOptions(part, f)
@@ -188,7 +194,7 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 	if f == "json" || f == "json+schema" {
 		t.doc.set(formatSetting(part, "replace.null.with.default", true))
 	}
-	t.mapped(name, text, formatSetting(part, "", f)).Attention = assumed
+	t.mapped(name, text, formatSetting(part, "", f)).Attention = attention
 	return f
 }
 

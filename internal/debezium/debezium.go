@@ -132,6 +132,7 @@ func (t *Translation) TOML() []byte { return t.doc.render(t.Variables) }
 
 // Translate makes an item of each property.
 func Translate(c Connector, o Options) *Translation {
+	c.Properties = maps.Clone(c.Properties) // the translator takes away what counts for nothing
 	t := &translator{connector: c, external: o, left: maps.Clone(c.Properties),
 		hidden: map[string]bool{}}
 	for _, step := range []func(){

@@ -239,6 +239,46 @@ func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {
 	require.Equal(t, Refused, i.Outcome)
 }
 
+// Most workers have schemas.enable=false, which the name of the class does not say.
+func TestTranslate_MarksAClassThatMayWriteSchemas(t *testing.T) {
+	c := connector(nil)
+	delete(c.Properties, "value.converter")
+	for flag, want := range map[string]bool{
+		jsonConverter: true, "JsonConverter": true, "json+schema": false, "json": false,
+		"org.apache.kafka.connect.storage.StringConverter": false,
+	} {
+		i := itemOf(t, Translate(c, Options{ValueConverter: flag}), "value.converter")
+		require.Equal(t, want, i.Attention, flag)
+		require.Equal(t, want, strings.Contains(i.Text, "--value-converter json if"), flag)
+	}
+}
+
+// Kafka Connect ignores them, and so does the file.
+func TestTranslate_WritesNoOptionsThatAreIgnored(t *testing.T) {
+	for flag, options := range map[string]map[string]string{
+		"avro": {"auto.register.schemas": "false", "basic.auth.user.info": "me:x",
+			"value.subject.name.strategy": "x.RecordNameStrategy",
+			"schema.registry.url":         "https://ignored:8081"},
+		"json_schema": {"decimal.format": "NUMERIC", "bearer.auth.client.id": "ignored",
+			"bearer.auth.credentials.source": "OAUTHBEARER"},
+	} {
+		c, plain := connector(nil), connector(nil)
+		delete(c.Properties, "value.converter")
+		delete(plain.Properties, "value.converter")
+		for name, value := range options {
+			c.Properties["value.converter."+name] = value
+		}
+		tr := Translate(c, Options{ValueConverter: flag})
+		require.Equal(t, string(Translate(plain, Options{ValueConverter: flag}).TOML()),
+			string(tr.TOML()))
+		for name := range options {
+			i := itemOf(t, tr, "value.converter."+name)
+			require.Equal(t, NotNeeded, i.Outcome, name)
+			require.Contains(t, i.Text, "ignores it", name)
+		}
+	}
+}
+
 func TestTranslate_FindsTheTables(t *testing.T) {
 	inDatabase := func(tables ...string) Options {
 		return Options{Tables: tables}
@@ -488,10 +528,45 @@ func TestTranslate_ReadsReferences(t *testing.T) {
 		}), Options{})
 		require.Contains(t, string(tr.TOML()), "url = '"+want+"'", password)
 	}
+	for host, want := range map[string]string{
+		"[::1]": "[::1]:5433", "::1": "[::1]:5433", "[::1]:5432,[::2]": "[::1]:5432,[::2]:5433",
+		"a:5432,b": "a:5432,b:5433",
+	} {
+		tr := Translate(connector(map[string]string{
+			"database.hostname": host, "database.port": "5433",
+		}), Options{})
+		require.Contains(t, string(tr.TOML()), "url = 'postgres://"+want+"/shop'", host)
+	}
 	tr := Translate(connector(map[string]string{"database.hostname": "${file:/x:host}",
 		"database.dbname": "a b/c"}), Options{})
 	require.Contains(t, string(tr.TOML()), "url = 'postgres://${DATABASE_HOSTNAME}:5432/a%20b/c'")
 	require.Equal(t, []string{"DATABASE_HOSTNAME"}, tr.Variables)
+}
+
+func TestTranslate_TakesReferencesOfARegistry(t *testing.T) {
+	options := map[string]string{
+		"schema.registry.url": "https://${file:/s:host}:8081", "basic.auth.user.info": "me:${env:SR_PW}",
+		"schema.registry.basic.auth.user.info": "${secrets:ns/sr:userinfo}",
+		"bearer.auth.credentials.source":       "OAUTHBEARER",
+		"bearer.auth.issuer.endpoint.url":      "${file:/s:url}", "bearer.auth.scope": "${file:/s:scope}",
+		"bearer.auth.client.id": "${file:/s:id}", "bearer.auth.client.secret": "${file:/s:secret}",
+		"bearer.auth.logical.cluster": "${file:/s:cluster}", "bearer.auth.identity.pool.id": "pool",
+	}
+	for _, part := range []string{"key", "value"} {
+		with := map[string]string{part + ".converter": "io.confluent.connect.avro.AvroConverter"}
+		for name, value := range options {
+			with[part+".converter."+name] = value
+		}
+		tr := Translate(connector(with), Options{})
+		require.Empty(t, tr.Refused())
+		for name, value := range options {
+			i := itemOf(t, tr, part+".converter."+name)
+			require.Equal(t, strings.Contains(value, "${"), i.Attention, name)
+		}
+		require.NotContains(t, string(tr.TOML()), "${")
+		require.Contains(t, string(tr.TOML()), "token_url = '"+placeholderTokens+"'")
+		require.Contains(t, string(tr.TOML()), "'Confluent-Identity-Pool-Id=pool'")
+	}
 }
 
 func TestTranslate_TakesColumnsAwayThatNobodyReadsOnly(t *testing.T) {

@@ -133,7 +133,7 @@ func (t *translator) oauth(handler string) {
 	if url.value == "" || t.provided(url.value.(string)) {
 		t.refuse(saslMechanism+" (token endpoint)", "is not in the file: write "+oauthSection+
 			".token_url")
-		url.value, url.comment = "https://login.example.com/token", "Not in the connector's file."
+		url.value, url.comment = placeholderTokens, fromElsewhere
 	}
 	t.doc.set(url)
 	t.mapGiven(tokenEndpoint, "", url)

@@ -10,8 +10,12 @@ const (
 	registrySection      = "registry"
 	registryPasswordFile = "/etc/postrider/registry-password"
 	registrySecretFile   = "/etc/postrider/registry-client-secret"
-	// placeholderRegistry makes the file valid before the registry is known.
+	// Placeholders make the file valid before the registry and its login are known.
 	placeholderRegistry = "https://registry.example.com:8081"
+	placeholderTokens   = "https://login.example.com/token"
+	placeholderName     = "postrider"
+	// fromElsewhere is the comment of a placeholder.
+	fromElsewhere = "Not in the connector's file."
 )
 
 // strategies are Confluent's classes by the last part of their names.
@@ -132,7 +136,7 @@ func (t *translator) registryURL(name string) {
 	hidden := false // a login in a URL
 	for _, raw := range list(v) {
 		u, err := url.Parse(raw)
-		if err != nil || u.Host == "" {
+		if err != nil || u.Host == "" || t.provided(raw) {
 			continue
 		}
 		if u.Scheme != "http" && u.Scheme != "https" {
@@ -155,20 +159,25 @@ func (t *translator) registryURL(name string) {
 		t.mapped(name, "", s)
 		return
 	}
-	s.value, s.comment = []string{placeholderRegistry}, "Not in the connector's file."
+	s.value, s.comment = []string{placeholderRegistry}, fromElsewhere
 	t.doc.set(s)
 	if given {
-		t.mapped(name, "comes from elsewhere, or is no URL: write registry.urls", s).attend()
+		t.mapped(name, "comes from elsewhere, or is no URL: write registry.urls, with the login", s).
+			attend()
 		return
 	}
-	t.mapped(name, "is not in the file: the worker has it. Write registry.urls, with the login", s).
-		attend()
+	t.mapped(name, "is the worker's: write registry.urls, with the login", s).attend()
 }
 
-// registryUser is a login by user and password, which is never copied.
+// registryUser is a login by user and password, which is never copied. user may be empty: it
+// is not known.
 func (t *translator) registryUser(user string) []setting {
+	comment := ""
+	if user == "" {
+		user, comment = placeholderName, fromElsewhere
+	}
 	s := []setting{
-		{registrySection, "username", user, ""},
+		{registrySection, "username", user, comment},
 		{registrySection, "password_file", registryPasswordFile,
 			"Write the password into this file, readable by postrider only."},
 	}
@@ -185,15 +194,15 @@ func (t *translator) registryLogin(prefix string) {
 			continue
 		}
 		user, _, _ := strings.Cut(v, ":")
-		if t.provided(v) || user == "" {
-			user = "postrider"
+		if strings.Contains(user, "${") {
+			user = ""
 		}
 		t.mapped(prefix+name, "the password is never copied: write it into the file, readable by "+
 			"postrider only", t.registryUser(user)...).attend()
 	}
 	if t.is(prefix+"basic.auth.credentials.source", "SASL_INHERIT") {
 		t.mapped(prefix+"basic.auth.credentials.source", "is the login of Kafka: write it as "+
-			"registry.username and password_file", t.registryUser("postrider")...).attend()
+			"registry.username and password_file", t.registryUser("")...).attend()
 	}
 	t.given(prefix+"basic.auth.credentials.source",
 		"registry.username and password_file are the login")
@@ -202,23 +211,41 @@ func (t *translator) registryLogin(prefix string) {
 	}
 	const section = registrySection + ".oauth"
 	t.given(prefix+"bearer.auth.credentials.source", "registry.oauth is the login")
-	t.mapGiven(prefix+"bearer.auth.issuer.endpoint.url", "",
-		setting{section, "token_url", t.value(prefix+"bearer.auth.issuer.endpoint.url", ""), ""})
-	t.mapGiven(prefix+"bearer.auth.client.id", "",
-		setting{section, "client_id", t.value(prefix+"bearer.auth.client.id", ""), ""})
+	t.orPlaceholder(prefix+"bearer.auth.issuer.endpoint.url", section, "token_url",
+		placeholderTokens)
+	t.orPlaceholder(prefix+"bearer.auth.client.id", section, "client_id", placeholderName)
 	t.mapGiven(prefix+"bearer.auth.client.secret", "is never copied: write it into the file, "+
 		"readable by postrider only",
 		setting{section, "client_secret_file", registrySecretFile, ""}).attend()
-	t.mapGiven(prefix+"bearer.auth.scope", "",
-		setting{section, "scope", t.value(prefix+"bearer.auth.scope", ""), ""})
+	t.orPlaceholder(prefix+"bearer.auth.scope", section, "scope", placeholderName)
 	var headers []string
 	for _, h := range [][2]string{{"bearer.auth.logical.cluster", "target-sr-cluster"},
 		{"bearer.auth.identity.pool.id", "Confluent-Identity-Pool-Id"}} {
-		if v, given := t.get(prefix + h[0]); given {
-			headers = append(headers, h[1]+"="+v)
-			t.mapped(prefix+h[0], "", setting{registrySection, "headers", headers, ""})
+		v, given := t.get(prefix + h[0])
+		if !given {
+			continue
+		}
+		elsewhere := t.provided(v)
+		if elsewhere {
+			v = placeholderName
+		}
+		headers = append(headers, h[1]+"="+v)
+		i := t.mapped(prefix+h[0], "", setting{registrySection, "headers", headers, ""})
+		if elsewhere {
+			i.Text, i.Attention = "comes from elsewhere: write it behind "+h[1]+"=", true
 		}
 	}
+}
+
+// orPlaceholder maps a property that may not be there, and that may come from a config provider.
+func (t *translator) orPlaceholder(name, section, key, placeholder string) {
+	v, _ := t.get(name)
+	if !t.provided(v) {
+		t.mapGiven(name, "", setting{section, key, v, ""})
+		return
+	}
+	t.mapped(name, "comes from elsewhere: write "+section+"."+key,
+		setting{section, key, placeholder, fromElsewhere}).attend()
 }
 
 // avroName is what Avro takes in names, and the dots between their parts.

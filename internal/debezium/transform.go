@@ -103,9 +103,9 @@ func (t *translator) messagePrefixes() {
 		}
 		prefixes = append(prefixes, words...)
 	}
-	t.mapped(name, "prefixes are compared exactly here: Debezium ignores the case of letters, and takes "+
-		"a dot for any character. Add each other spelling that the application uses: messages with it are "+
-		"not published", setting{"replication", "messages", prefixes, ""}).attend()
+	t.mapped(name, "prefixes are compared exactly here: Debezium ignores the case of letters, and "+
+		"takes a dot for any character. Add each other spelling that the application uses: messages "+
+		"with it are not published", setting{"replication", "messages", prefixes, ""}).attend()
 }
 
 func (t *translator) otherTransform(s transform) {
