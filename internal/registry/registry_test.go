@@ -485,6 +485,12 @@ func TestClient_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 		"is incompatible (409)")
 	f.refuse(422, 42201, "Invalid schema")
 	requireRow(t, append1(), "the registry refuses its schema for subject orders-value")
+	f.answer(func(w http.ResponseWriter, _ *http.Request) { // a proxy before it
+		http.Error(w, "413 Request Entity Too Large", http.StatusRequestEntityTooLarge)
+	})
+	requireRow(t, append1(), "too large for the registry, or for a proxy before it, under subject "+
+		"orders-value: 413 Request Entity Too Large (413)")
+	require.ErrorIs(t, Ping(t.Context(), at(f.URL())), connect.ErrRegistry)
 	f.refuse(422, 422, "a code that is Karapace's")
 	requireRow(t, append1(), "the registry refuses its schema")
 	f.refuse(422, 42203, "Invalid compatibility level")
@@ -498,6 +504,22 @@ func TestClient_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 	f.refuse(403, 40301, "User is denied operation Write on Subject: orders-value")
 	require.ErrorIs(t, append1(), connect.ErrRegistryLogin)
 	require.ErrorContains(t, append1(), "denied operation Write")
+}
+
+// A registry whose topic takes no record of that size answers 500, as for what passes by itself.
+func TestClient_NamesTheSizeOfASchemaBehindWhichARegistryFails(t *testing.T) {
+	f := newFake(t)
+	_, client := opened(t, at(f.URL()), avroFormat())
+	f.refuse(http.StatusInternalServerError, 50001, "Error while registering schema")
+	for size, want := range map[int]bool{1 << 20: false, 1<<20 + 1: true} {
+		s := sr.Schema{Schema: `"` + strings.Repeat("x", size-len(`""`)) + `"`}
+		_, err := client.ID("orders-value", s, Usage{Register: true})
+		require.ErrorIs(t, err, connect.ErrRegistry)
+		require.Equal(t, want, strings.Contains(err.Error(), "its schema has 1048577 bytes"), err)
+	}
+	f.refuse(http.StatusServiceUnavailable, 50003, "no leader")
+	_, err := client.ID("orders-value", sr.Schema{Schema: strings.Repeat("x", 2<<20)}, Usage{})
+	require.NotContains(t, err.Error(), "bytes")
 }
 
 func TestClient_RegistersNothingThatItMayNot(t *testing.T) {
