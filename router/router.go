@@ -31,6 +31,9 @@ type Options struct {
 	// its own. It is called for the first row of each *replication.Relation; the answer applies to
 	// all rows of it up to a position, zero for all. Nil: the name of the relation decides.
 	ParentTable func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
+	// Release takes what was decided about a relation that is no outbox table, before the router
+	// forgets it: rows of it may come again. May be nil.
+	Release func(Assigned)
 	// Updated is called with the first update of a table that is dropped, and the router's
 	// table.op.invalid.behavior, warn or error. May be nil.
 	Updated func(table, behavior string)
@@ -319,9 +322,28 @@ func (r *Router) keep(oid uint32, p *plan) {
 		if r.foreign++; r.foreign > maxForeign {
 			maps.DeleteFunc(r.plans, func(_ uint32, p *plan) bool { return p.rule == nil })
 			r.foreign = 1
+			r.release(p.assigned)
 		}
 	}
 	r.plans[oid] = p
+}
+
+// release forgets what was decided about relations that are no outbox tables, except one of it.
+func (r *Router) release(but *Assigned) {
+	for oid, of := range r.assigned {
+		of = slices.DeleteFunc(of, func(a *Assigned) bool {
+			if a.Table != "" || a == but {
+				return false
+			}
+			if r.opts.Release != nil {
+				r.opts.Release(*a)
+			}
+			return true
+		})
+		if r.assigned[oid] = of; len(of) == 0 {
+			delete(r.assigned, oid)
+		}
+	}
 }
 
 // noEnd is behind every position.
@@ -368,7 +390,7 @@ func (r *Router) assign(ev *replication.Event, table string) *Assigned {
 	return a
 }
 
-// Assigned gives what ParentTable has decided so far.
+// Assigned gives what ParentTable has decided so far, without what went to Release.
 func (r *Router) Assigned() (all []Assigned) {
 	for _, of := range r.assigned {
 		for _, a := range of {

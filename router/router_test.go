@@ -130,7 +130,9 @@ func TestRouter_ForgetsForeignTablesAndNoOutbox(t *testing.T) {
 		}
 		return "", 0, nil
 	}
-	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.outbox"}, ParentTable: home})
+	released := map[uint32]Assigned{}
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.outbox"}, ParentTable: home,
+		Release: func(a Assigned) { released[a.OID] = a }})
 	require.NoError(t, err)
 	ours := &replication.Relation{OID: 1, Namespace: "public", Name: "outbox_1", Columns: []replication.Column{
 		{Name: "id", TypeOID: 23}, {Name: "aggregatetype", TypeOID: 25}, {Name: "aggregateid", TypeOID: 25}, {Name: "type", TypeOID: 25}, {Name: "payload", TypeOID: 25},
@@ -139,12 +141,19 @@ func TestRouter_ForgetsForeignTablesAndNoOutbox(t *testing.T) {
 	for oid := range uint32(10 * maxForeign) {
 		_, err := r.Route(row)
 		require.NoError(t, err)
-		m, err := r.Route(&replication.Event{Kind: replication.Insert, Relation: &replication.Relation{OID: oid + 2, Namespace: "public", Name: "staging"}})
+		m, err := r.Route(&replication.Event{Kind: replication.Insert, LSN: pglogrepl.LSN(oid + 7),
+			Relation: &replication.Relation{OID: oid + 2, Namespace: "public", Name: "staging"}})
 		require.NoError(t, err)
 		require.Nil(t, m)
 		require.LessOrEqual(t, len(r.plans), maxForeign+1)
+		require.LessOrEqual(t, len(r.assigned), maxForeign+1)
 	}
 	require.Equal(t, 1, asked, "the outbox is looked up once")
+	kept := r.Assigned()
+	require.Len(t, kept, maxForeign+1)
+	require.Contains(t, kept, Assigned{OID: 1, Table: "public.outbox"})
+	require.Len(t, released, 9*maxForeign, "none is lost")
+	require.Equal(t, Assigned{OID: 2, First: 7, Last: 7}, released[2])
 }
 
 // unregistered is a schema registry that answers every request with an error.

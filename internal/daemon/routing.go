@@ -21,11 +21,16 @@ import (
 func (p *Pipeline) sessionRouter() (r *router.Router, err error) {
 	if p.router != nil {
 		for _, a := range p.router.Assigned() {
-			p.assigner.Remember(p.timeline, a.OID, a.Table, a.First, a.Last)
+			p.remember(a)
 		}
 	}
 	p.router, err = p.NewRouter()
 	return p.router, err
+}
+
+// remember hands an assignment to the assigner, which keeps it as long as its rows may come again.
+func (p *Pipeline) remember(a router.Assigned) {
+	p.assigner.Remember(p.timeline, a.OID, a.Table, a.First, a.Last)
 }
 
 // rowsFrom sets the timeline of the rows of a session. A position names other rows on another
@@ -44,6 +49,7 @@ func (p *Pipeline) NewRouter() (*router.Router, error) {
 	r, err := router.New(p.Config.Router, p.Config.Format, router.Options{
 		Tables:          p.Config.Replication.Tables,
 		ParentTable:     p.parentTable,
+		Release:         p.remember,
 		MessagePrefixes: p.Config.Replication.Messages,
 		Describe:        p.describe,
 		Updated:         p.updated,
