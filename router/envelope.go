@@ -2,7 +2,6 @@ package router
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/postrider/postrider/router/connect"
 )
@@ -171,16 +170,5 @@ func (r *rule) envelopes(p *plan) map[schemaKey][]*connect.Schema {
 // schemaName is how the names of the schemas of a table begin: as a topic of its own would be
 // named, which has no other characters.
 func (r *rule) schemaName(relation string) string {
-	var out strings.Builder
-	for _, c := range r.cfg.TopicPrefix + "." + relation {
-		switch {
-		case inTopics(c):
-			out.WriteRune(c)
-		case c > 0xFFFF: // two of Java's characters
-			out.WriteString("__")
-		default:
-			out.WriteByte('_')
-		}
-	}
-	return out.String()
+	return TopicName(r.cfg.TopicPrefix + "." + relation)
 }

@@ -175,6 +175,23 @@ func inTopics(c rune) bool {
 		c == '_' || c == '-'
 }
 
+// TopicName is a text as the name of a topic, as Debezium makes it: what cannot be in one is an
+// underscore for each of Java's characters.
+func TopicName(text string) string {
+	var out strings.Builder
+	for _, c := range text {
+		switch {
+		case inTopics(c):
+			out.WriteRune(c)
+		case c > 0xFFFF: // two of Java's characters
+			out.WriteString("__")
+		default:
+			out.WriteByte('_')
+		}
+	}
+	return out.String()
+}
+
 // kebab turns ORDER_CREATED, OrderCreated and "order created" into order-created.
 func kebab(s string) string {
 	var out strings.Builder

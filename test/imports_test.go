@@ -115,7 +115,7 @@ var allowed = map[string][]string{
 	"internal/secret":      {},
 	"internal/audit":       {"sink"},
 	"internal/debezium": {
-		"internal/config", "internal/postgres", "internal/suggest", "internal/units", "replication",
+		"internal/config", "internal/postgres", "internal/suggest", "internal/units", "replication", "router",
 	},
 	"outbox":                     {},
 	"internal/build":             {},

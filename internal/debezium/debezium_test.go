@@ -352,6 +352,10 @@ func TestTranslate_FindsTheTables(t *testing.T) {
 			"table.include.list": "S D.O B", "predicates": "p", "predicates.p.type": "TopicNameMatches",
 			"predicates.p.pattern": "pg.S_D.O_B", "transforms.outbox.predicate": "p",
 		}, Options{}, `['S D.O B']`, "", ""},
+		"a name above U+FFFF": {map[string]string{
+			"table.include.list": "a.out📤", "predicates": "p", "predicates.p.type": "TopicNameMatches",
+			"predicates.p.pattern": "pg.a.out__", "transforms.outbox.predicate": "p",
+		}, Options{}, "['a.out📤']", "", ""},
 		"a missing one": {map[string]string{"transforms.outbox.predicate": "p"}, Options{}, "",
 			"predicates.p.type is missing", "transforms.outbox.predicate"},
 		"look-ahead": {map[string]string{

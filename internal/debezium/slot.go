@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/router"
 )
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
@@ -99,7 +101,7 @@ func (t *translator) heartbeats() {
 	const name, prefix = "heartbeat.interval.ms", "topic.heartbeat.prefix"
 	interval, given := t.get(name)
 	ms, err := strconv.ParseInt(interval, 10, 64)
-	topic := sanitize(t.value(prefix, "__debezium-heartbeat") + t.delimiter() + t.prefix())
+	topic := router.TopicName(t.value(prefix, "__debezium-heartbeat") + t.delimiter() + t.prefix())
 	switch {
 	case !given:
 		t.given(prefix, "without heartbeat.interval.ms there are no heartbeats")

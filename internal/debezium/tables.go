@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/postrider/postrider/router"
 )
 
 // tables finds the outbox tables: what the connector captures, divided among the routers by their
@@ -189,7 +191,7 @@ func (t *translator) divideMessages() {
 	if t.decode == nil {
 		return
 	}
-	topic := sanitize(t.prefix() + t.delimiter() + "message")
+	topic := router.TopicName(t.prefix() + t.delimiter() + "message")
 	for _, r := range t.routes {
 		applies, err := t.predicateHolds(r, topic)
 		if err != nil {
@@ -257,19 +259,8 @@ func (t *translator) predicateHolds(r *route, topic string) (bool, error) {
 
 // rawTopic is the topic of a table's raw change events, to which predicates apply.
 func (t *translator) rawTopic(table string) string {
-	return sanitize(t.prefix() + t.delimiter() + strings.Replace(table, ".", t.delimiter(), 1))
-}
-
-// sanitize replaces what cannot be in a topic's name, as Debezium does.
-func sanitize(topic string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_',
-			r == '-':
-			return r
-		}
-		return '_'
-	}, topic)
+	table = strings.Replace(table, ".", t.delimiter(), 1)
+	return router.TopicName(t.prefix() + t.delimiter() + table)
 }
 
 // columns lists what the routers read, in the order of the tables.
