@@ -116,6 +116,7 @@ var allowed = map[string][]string{
 	"internal/audit":       {"sink"},
 	"internal/debezium": {
 		"internal/config", "internal/postgres", "internal/suggest", "internal/units", "replication", "router",
+		"router/javaregex",
 	},
 	"outbox":                     {},
 	"internal/build":             {},

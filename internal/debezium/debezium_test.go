@@ -311,8 +311,10 @@ func TestTranslate_FindsTheTables(t *testing.T) {
 			`['public.outbox', 'public.outbox2']`, "", ""},
 		"not there": {map[string]string{"table.include.list": `nope\..*`},
 			inDatabase("public.outbox"), "", "no table matches", "table.include.list"},
-		"Java's own": {map[string]string{"table.include.list": `public\.[a-z&&[^o]]+`},
-			inDatabase("public.outbox"), "", "only Java understands", "table.include.list"},
+		"Java's own": {map[string]string{"table.include.list": `public\.[a-z&&[^x]]+`},
+			inDatabase("public.outbox", "public.other"), `['public.other']`, "", ""},
+		"unreadable in the database": {map[string]string{"table.include.list": `public\.(outbox`},
+			inDatabase("public.outbox"), "", "at character 16", "table.include.list"},
 		"unreadable": {map[string]string{"table.include.list": `public\.(outbox`}, Options{}, "",
 			"--table", "table.include.list"},
 		"minus excluded": {map[string]string{
@@ -362,10 +364,19 @@ func TestTranslate_FindsTheTables(t *testing.T) {
 			"predicates": "p", "predicates.p.type": "TopicNameMatches",
 			"predicates.p.pattern": `(?!pg\.other).*`, "transforms.outbox.predicate": "p",
 		}, Options{}, `['public.outbox']`, "", ""},
-		"unreadable topic": {map[string]string{
-			"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `\Qpg\E.*`,
+		"quoted topic": {map[string]string{
+			"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `\Qpg.\E.*`,
 			"transforms.outbox.predicate": "p",
-		}, Options{}, "", `\Q`, "transforms.outbox.predicate"},
+		}, Options{}, `['public.outbox']`, "", ""},
+		"unreadable topic": {map[string]string{
+			"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `pg.[`,
+			"transforms.outbox.predicate": "p",
+		}, Options{}, "", `pattern "pg.["`, "transforms.outbox.predicate"},
+		"a match without end": {map[string]string{
+			"predicates": "p", "predicates.p.type": "TopicNameMatches",
+			"predicates.p.pattern": `(?=(a+)+$)a*b`, "topic.prefix": strings.Repeat("a", 60),
+			"transforms.outbox.predicate": "p",
+		}, Options{}, "", "match timeout", "transforms.outbox.predicate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := Translate(connector(tt.with), tt.options)

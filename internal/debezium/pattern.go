@@ -2,19 +2,15 @@ package debezium
 
 import (
 	"fmt"
-	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/dlclark/regexp2"
+	"github.com/postrider/postrider/router/javaregex"
 )
 
-const (
-	mostWords    = 200         // that one pattern expands to
-	matchTimeout = time.Second // ends a match that backtracks without end
-)
+// mostWords is what one pattern expands to.
+const mostWords = 200
 
 // expand lists the names that a pattern matches, if they are few:
 // `public\.(orders|invoices)_outbox`. A dot is taken literally, as in public.outbox. false: there
@@ -82,9 +78,12 @@ func wordsOf(re *syntax.Regexp) (words []string) {
 }
 
 // match returns the names that a Java regular expression matches as a whole, in any case of
-// letters, as Debezium does for its lists of tables. A construct that only Java has is an error.
+// letters, as Debezium does for its lists of tables.
 func match(pattern string, names []string) (matched []string, err error) {
-	matches, err := compile("(?i)" + pattern)
+	matches, err := compile(pattern) // first as it is written: an error says at which character
+	if err == nil {
+		matches, err = compile("(?i)" + pattern)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,35 +99,21 @@ func match(pattern string, names []string) (matched []string, err error) {
 	return matched, nil
 }
 
-// javaOnly are constructs that Java alone has, or that mean something else elsewhere.
-var javaOnly = []string{"&&", `\Q`, `\p{java`, `\p{Is`, `\p{In`, `\h`, `\R`, `\X`, `++`, `*+`,
-	`?+`, `}+`}
-
-// compile returns a function that reports whether a pattern matches a whole text. Go's engine runs
-// in linear time; a pattern with look-around or back references runs in one that backtracks, with
-// a time limit.
+// compile returns a function that reports whether a Java regular expression matches a whole text.
 func compile(pattern string) (func(string) (bool, error), error) {
-	shown := strings.TrimPrefix(pattern, "(?i)")
-	for _, construct := range javaOnly {
-		if strings.Contains(pattern, construct) {
-			return nil, fmt.Errorf("pattern %q has %s, which only Java understands: write it another "+
-				"way, or name the tables", shown, construct)
+	named := func(err error) error {
+		if err == nil {
+			return nil
 		}
+		return fmt.Errorf("pattern %q: %w: write it another way, or name the tables",
+			strings.TrimPrefix(pattern, "(?i)"), err)
 	}
-	whole := `\A(?:` + pattern + `)\z`
-	if re, err := regexp.Compile(whole); err == nil {
-		return func(s string) (bool, error) { return re.MatchString(s), nil }, nil
-	}
-	re, err := regexp2.Compile(whole, regexp2.None)
+	p, err := javaregex.Compile(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("pattern %q cannot be read: name the tables instead", shown)
+		return nil, named(err)
 	}
-	re.MatchTimeout = matchTimeout
 	return func(s string) (bool, error) {
-		ok, err := re.MatchString(s)
-		if err != nil {
-			return false, fmt.Errorf("pattern %q takes too long: simplify it", shown)
-		}
-		return ok, nil
+		ok, err := p.Matches(s)
+		return ok, named(err)
 	}, nil
 }
