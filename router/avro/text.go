@@ -2,6 +2,7 @@ package avro
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,7 +12,6 @@ import (
 
 // Names of Connect's logical types.
 const (
-	decimalName   = "org.apache.kafka.connect.data.Decimal"
 	dateName      = "org.apache.kafka.connect.data.Date"
 	timeName      = "org.apache.kafka.connect.data.Time"
 	timestampName = "org.apache.kafka.connect.data.Timestamp"
@@ -20,7 +20,7 @@ const (
 // logicalTypes are Avro's for Connect's. Those of Debezium, io.debezium.time.*, are numbers and
 // texts with a connect.name.
 var logicalTypes = map[string]string{
-	decimalName: "decimal", dateName: "date", timeName: "time-millis",
+	connect.DecimalName: "decimal", dateName: "date", timeName: "time-millis",
 	timestampName: "timestamp-millis",
 }
 
@@ -132,9 +132,9 @@ func (b *builder) required(s *connect.Schema) error {
 	start := len(b.out)
 	b.write(`{"type":` + primitives[s.Kind])
 	head := len(b.out)
-	if s.Name == decimalName {
-		b.write(`,"scale":` + orElse(parameter(s, "scale"), "0"))
-		b.write(`,"precision":` + orElse(parameter(s, precisionParameter), anyPrecision))
+	if s.Name == connect.DecimalName {
+		b.write(`,"scale":` + cmp.Or(parameter(s, "scale"), "0"))
+		b.write(`,"precision":` + cmp.Or(parameter(s, precisionParameter), anyPrecision))
 	}
 	b.properties(s)
 	if len(b.out) == head { // nothing but a type is written as its name
@@ -336,11 +336,4 @@ func parameter(s *connect.Schema, key string) string {
 		}
 	}
 	return ""
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

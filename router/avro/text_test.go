@@ -49,7 +49,7 @@ func decimal(scale, precision string) *source {
 	if precision != "" {
 		params = append(params, connect.Parameter{Key: "connect.decimal.precision", Value: precision})
 	}
-	return named(connect.KindBytes, decimalName, params...)
+	return named(connect.KindBytes, connect.DecimalName, params...)
 }
 
 func must(t *testing.T, o Options, s *source) *Schema {
@@ -158,7 +158,7 @@ func TestSchema_IsWhatAvroConverterRegisters(t *testing.T) {
 			member("nan", withDefault(of(connect.KindDouble), math.NaN())),
 			member("b", withDefault(of(connect.KindBytes), connect.Buffer{0, 'A', 0xFF})),
 			member("m", withDefault(decimal("1", ""), connect.Decimal{Unscaled: big.NewInt(-15), Scale: 1})),
-			member("t", withDefault(named(connect.KindInt32, dateName), connect.Date{Millis: 2 * millisPerDay, DayOnly: true})),
+			member("t", withDefault(named(connect.KindInt32, dateName), connect.Date{Millis: 2 * connect.MillisPerDay, DayOnly: true})),
 			member("l", withDefault(listOf(of(connect.KindInt32)), []any{int64(1), int64(2)})),
 			member("n", withDefault(listOf(optional(of(connect.KindInt32))), []any{int64(1)})),
 			member("u", withDefault(mapOf(optional(of(connect.KindBool))), connect.Map{{Key: connect.Text("k"), Value: true}})),

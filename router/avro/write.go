@@ -2,6 +2,7 @@ package avro
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -167,15 +168,13 @@ func integer(s *connect.Schema, v any) (n int64, err error) {
 	return n, nil
 }
 
-const millisPerDay = 24 * 60 * 60 * 1000
-
 // dateNumber is the number behind one of Connect's dates: days, or milliseconds.
 func dateNumber(s *connect.Schema, v connect.Date) (int64, error) {
 	switch {
-	case s.Name == dateName && s.Kind == connect.KindInt32 && v.Millis%millisPerDay == 0:
-		return v.Millis / millisPerDay, nil
+	case s.Name == dateName && s.Kind == connect.KindInt32 && v.Millis%connect.MillisPerDay == 0:
+		return v.Millis / connect.MillisPerDay, nil
 	case s.Name == timeName && s.Kind == connect.KindInt32:
-		if v.Millis < 0 || v.Millis > millisPerDay {
+		if v.Millis < 0 || v.Millis > connect.MillisPerDay {
 			return 0, connect.Unwritable("", "%d ms is no time of day", v.Millis)
 		}
 		return v.Millis, nil
@@ -187,7 +186,7 @@ func dateNumber(s *connect.Schema, v connect.Date) (int64, error) {
 
 // bytesOf is what is written for a value of a schema of bytes.
 func bytesOf(s *connect.Schema, v any) ([]byte, error) {
-	logical := s.Name == decimalName
+	logical := s.Name == connect.DecimalName
 	switch v := v.(type) {
 	case nil:
 		return nil, errNull()
@@ -203,7 +202,7 @@ func bytesOf(s *connect.Schema, v any) ([]byte, error) {
 		if s.Kind != connect.KindBytes || !logical {
 			break
 		}
-		if scale := orElse(parameter(s, "scale"), "0"); scale != strconv.Itoa(v.Scale) {
+		if scale := cmp.Or(parameter(s, "scale"), "0"); scale != strconv.Itoa(v.Scale) {
 			return nil, connect.Unwritable("", "a decimal with %d digits behind the point, where "+
 				"the schema has %s", v.Scale, scale)
 		}

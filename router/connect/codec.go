@@ -185,7 +185,8 @@ func binaryCodec(mode string, read func([]byte) ([]byte, error)) codec {
 
 func byteaCodec(_ *Type, h *Handling) codec { return binaryCodec(h.BinaryHandling, decodeBytea) }
 
-const decimalName = "org.apache.kafka.connect.data.Decimal"
+// DecimalName is Connect's logical type of decimals.
+const DecimalName = "org.apache.kafka.connect.data.Decimal"
 
 // notFinite has Debezium's texts for numbers without a decimal form.
 var notFinite = map[string]string{
@@ -221,7 +222,7 @@ func numericCodec(t *Type, h *Handling) codec {
 		return codec{Schema: *variableScale,
 			Read: func(b []byte) (any, error) { return read(withoutTrailingZeros(b)) }}
 	}
-	return named(KindBytes, decimalName,
+	return named(KindBytes, DecimalName,
 		readDecimal(func(d Decimal) any { return d.withScale(scale) }),
 		Parameter{"scale", strconv.Itoa(scale)},
 		Parameter{"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)})
@@ -269,7 +270,7 @@ func moneyCodec(_ *Type, h *Handling) codec {
 		return plain(KindDouble, func(b []byte) (any, error) { return readDouble(plainMoney(b)) })
 	}
 	read := readDecimal(func(d Decimal) any { return d.rounded(h.MoneyDigits) })
-	return named(KindBytes, decimalName,
+	return named(KindBytes, DecimalName,
 		func(b []byte) (any, error) { return read(plainMoney(b)) },
 		Parameter{"scale", strconv.Itoa(h.MoneyDigits)})
 }

@@ -81,7 +81,7 @@ type Column struct {
 
 // IsBytes reports whether the values are nothing but bytes.
 func (c *Column) IsBytes() bool {
-	return c.Schema.Kind == KindBytes && c.Schema.Name != decimalName
+	return c.Schema.Kind == KindBytes && c.Schema.Name != DecimalName
 }
 
 // IsJSON reports whether format string writes JSON: of json, jsonb, hstore, and members of a

@@ -86,7 +86,7 @@ func (s *Schema) Takes(v any, made *Schema) bool {
 	case s.Kind == KindStruct || s.Kind == KindArray || s.Kind == KindMap:
 		return s.Equal(made)
 	case s.Name == made.Name:
-		return s.Name != decimalName || slices.Equal(s.Params[:1], made.Params[:1]) // the scale
+		return s.Name != DecimalName || slices.Equal(s.Params[:1], made.Params[:1]) // the scale
 	}
 	return !s.IsLogical() && !made.IsLogical()
 }

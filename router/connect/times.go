@@ -27,7 +27,7 @@ func dateCodec(_ *Type, h *Handling) codec {
 	switch h.TimePrecision {
 	case "connect":
 		return named(KindInt32, "org.apache.kafka.connect.data.Date",
-			days(func(d int64) any { return Date{d * millisPerDay, true} }))
+			days(func(d int64) any { return Date{d * MillisPerDay, true} }))
 	case "isostring":
 		return named(KindString, "io.debezium.time.IsoDate",
 			days(func(d int64) any { return Text(append(appendDate(nil, d), 'Z')) }))

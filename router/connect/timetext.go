@@ -12,9 +12,11 @@ import (
 const (
 	microsPerSecond = 1_000_000
 	secondsPerDay   = 86_400
-	millisPerDay    = secondsPerDay * 1000
 	microsPerDay    = secondsPerDay * microsPerSecond
 )
+
+// MillisPerDay is a day in the unit of Date.
+const MillisPerDay = secondsPerDay * 1000
 
 // moment is a parsed date or timestamp of PostgreSQL's ISO style. With infinity not zero the rest
 // is meaningless.
@@ -24,7 +26,7 @@ type moment struct {
 	micros   int64 // of the day
 }
 
-func (m moment) epochMillis() int64 { return m.days*millisPerDay + m.micros/1000 }
+func (m moment) epochMillis() int64 { return m.days*MillisPerDay + m.micros/1000 }
 
 // EpochMicros is as Debezium counts: the seconds are cut to what there is room for, and adding the
 // fraction may overflow.

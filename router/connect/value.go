@@ -137,7 +137,7 @@ func appendJSONLeaf(dst []byte, v any) []byte {
 		return appendBase64String(dst, v)
 	case Date:
 		if v.DayOnly {
-			return strconv.AppendInt(dst, floorDiv(v.Millis, millisPerDay), 10)
+			return strconv.AppendInt(dst, floorDiv(v.Millis, MillisPerDay), 10)
 		}
 		return strconv.AppendInt(dst, v.Millis, 10)
 	}
@@ -243,17 +243,24 @@ func appendHeaderString(dst, s []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendJava writes a date as java.util.Date prints it: in the Julian calendar before it was
-// reformed, and years before Christ without a sign.
+// Calendar is the day of a date in Java's calendar, which is the Julian one before 15 October 1582
+// and counts years before Christ from one.
+func (d Date) Calendar() (year int64, month time.Month, day int64) {
+	t := time.UnixMilli(d.Millis).UTC()
+	year, month, day = int64(t.Year()), t.Month(), int64(t.Day())
+	if reform := time.Date(1582, 10, 15, 0, 0, 0, 0, time.UTC); t.Before(reform) {
+		year, month, day = julianFromDays(floorDiv(d.Millis, MillisPerDay))
+	}
+	if year <= 0 {
+		year = 1 - year
+	}
+	return year, month, day
+}
+
+// appendJava writes a date as java.util.Date prints it.
 func (d Date) appendJava(dst []byte) []byte {
 	t := time.UnixMilli(d.Millis).UTC()
-	year, month, day := int64(t.Year()), t.Month(), int64(t.Day())
-	if reform := time.Date(1582, 10, 15, 0, 0, 0, 0, time.UTC); t.Before(reform) {
-		year, month, day = julianFromDays(floorDiv(d.Millis, millisPerDay))
-		if year <= 0 {
-			year = 1 - year
-		}
-	}
+	year, month, day := d.Calendar()
 	dst = t.AppendFormat(dst, "Mon ")
 	dst = append(dst, month.String()[:3]...)
 	dst = appendPadded(append(dst, ' '), day, 2)
@@ -266,9 +273,9 @@ func (d Date) appendJava(dst []byte) []byte {
 func (d Date) appendISO(dst []byte) []byte {
 	layout := "2006-01-02T15:04:05.000Z"
 	switch {
-	case d.Millis < millisPerDay:
+	case d.Millis < MillisPerDay:
 		layout = "15:04:05.000Z"
-	case d.Millis%millisPerDay == 0:
+	case d.Millis%MillisPerDay == 0:
 		layout = "2006-01-02"
 	}
 	return time.UnixMilli(d.Millis).UTC().AppendFormat(dst, layout)

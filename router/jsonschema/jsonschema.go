@@ -42,8 +42,6 @@ type Schema struct {
 // own is how parameters begin that JsonSchemaConverter has for itself, and leaves out.
 const own = "io.confluent.connect.json"
 
-const decimalName = "org.apache.kafka.connect.data.Decimal"
-
 // New makes the JSON Schema of a Connect schema, to which it keeps a reference. Schemas that are
 // equal have the same text.
 func New(s *connect.Schema, o Options) (*Schema, error) {
@@ -100,7 +98,7 @@ func (b *builder) schema(dst []byte, s *connect.Schema, index int, required bool
 	}
 	var err error
 	names := types[s.Kind]
-	if s.Name == decimalName && b.NumericDecimals {
+	if s.Name == connect.DecimalName && b.NumericDecimals {
 		names[0] = "number"
 	}
 	dst = append(dst, `{"type":"`+names[0]+`"`...)

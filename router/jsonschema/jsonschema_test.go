@@ -17,7 +17,7 @@ func optional(s *connect.Schema) *connect.Schema {
 	return &o
 }
 
-var decimal = &connect.Schema{Kind: connect.KindBytes, Name: decimalName, Version: "1",
+var decimal = &connect.Schema{Kind: connect.KindBytes, Name: connect.DecimalName, Version: "1",
 	Params: []connect.Parameter{{Key: "scale", Value: "2"}, {Key: own + ".Id", Value: "x"}}}
 
 // Written from JsonSchemaData.rawSchemaFromConnectSchema of Confluent's schema-registry.
@@ -36,11 +36,11 @@ func TestNew_DescribesAsJsonSchemaConverter(t *testing.T) {
 		`{"type":"string","connect.type":"bytes"}`:   of(connect.KindBytes, ""),
 		`{"oneOf":[{"type":"null"},{"type":"string","title":"io.debezium.data.Json","connect.version":1}]}`: {Kind: connect.KindString,
 			Optional: true, Name: "io.debezium.data.Json", Version: "1"},
-		`{"type":"string","title":"` + decimalName + `","connect.type":"bytes","connect.version":1,"connect.parameters":{"scale":"2"}}`: decimal,
-		`{"type":"integer","default":7,"connect.type":"int64"}`:                                                                         {Kind: connect.KindInt64, Def: int64(7)},
-		`{"type":"string","description":"a \"note\""}`:                                                                                  {Kind: connect.KindString, Doc: `a "note"`},
-		`{"type":"array","items":` + itemText + `}`:                                                                                     {Kind: connect.KindArray, Items: item},
-		`{"type":"object","additionalProperties":` + itemText + `,"connect.type":"map"}`:                                                {Kind: connect.KindMap, Items: item},
+		`{"type":"string","title":"` + connect.DecimalName + `","connect.type":"bytes","connect.version":1,"connect.parameters":{"scale":"2"}}`: decimal,
+		`{"type":"integer","default":7,"connect.type":"int64"}`:                                                                                 {Kind: connect.KindInt64, Def: int64(7)},
+		`{"type":"string","description":"a \"note\""}`:                                                                                          {Kind: connect.KindString, Doc: `a "note"`},
+		`{"type":"array","items":` + itemText + `}`:                                                                                             {Kind: connect.KindArray, Items: item},
+		`{"type":"object","additionalProperties":` + itemText + `,"connect.type":"map"}`:                                                        {Kind: connect.KindMap, Items: item},
 		itemText: item,
 		`{"oneOf":[{"type":"null"},` + itemText + `]}`: optional(item),
 	} {

@@ -15,12 +15,10 @@ type logicalType struct {
 	write         func(s *connect.Schema, v any) ([]byte, error)
 }
 
-const decimalName = "org.apache.kafka.connect.data.Decimal"
-
 // logical are they by the names of Connect's schemas. Debezium's own types, such as
 // io.debezium.time.MicroTimestamp, are plain numbers and texts.
 var logical = map[string]logicalType{
-	decimalName: {"confluent.type.Decimal", "confluent/type/decimal.proto", decimal},
+	connect.DecimalName: {"confluent.type.Decimal", "confluent/type/decimal.proto", decimal},
 	"org.apache.kafka.connect.data.Date": {"google.type.Date", "google/type/date.proto",
 		milliseconds(date)},
 	"org.apache.kafka.connect.data.Time": {"google.type.TimeOfDay", "google/type/timeofday.proto",
@@ -31,7 +29,7 @@ var logical = map[string]logicalType{
 
 // decimalParameters are what a reader learns of a decimal from the schema.
 func decimalParameters(s *connect.Schema) (out [][2]string) {
-	if s.Name != decimalName {
+	if s.Name != connect.DecimalName {
 		return nil
 	}
 	for _, names := range [][2]string{{"connect.decimal.precision", "precision"},
@@ -77,51 +75,17 @@ func milliseconds(write func(ms int64) ([]byte, error)) func(*connect.Schema, an
 	}
 }
 
-const millisPerDay = 24 * 60 * 60 * 1000
-
-// date is a day of Java's calendar, which is the Julian one before 15 October 1582 and has years
-// before Christ from one.
+// date is a day of Java's calendar.
 func date(ms int64) ([]byte, error) {
-	if ms%millisPerDay != 0 {
+	if ms%connect.MillisPerDay != 0 {
 		return nil, connect.Unwritable("", "a date with a time of day")
 	}
-	const gregorian = -141427 // days from 1970
-	var year, month, day int64
-	if days := ms / millisPerDay; days >= gregorian {
-		t := time.UnixMilli(ms).UTC()
-		year, month, day = int64(t.Year()), int64(t.Month()), int64(t.Day())
-	} else {
-		year, month, day = julian(days)
-	}
-	if year <= 0 {
-		year = 1 - year
-	}
-	return number(number(number(nil, 1, year), 2, month), 3, day), nil
-}
-
-// julian is a day of the Julian calendar. It counts from 1 March 1 BC, after a leap day: each four
-// years have 1461 days, and months from March 153 in five.
-func julian(days int64) (year, month, day int64) {
-	const marchOf1BC = -719470 // days from 1970
-	n := days - marchOf1BC
-	cycle := n / 1461
-	if n%1461 < 0 {
-		cycle--
-	}
-	n -= cycle * 1461
-	inCycle := min(n/365, 3)
-	n -= inCycle * 365
-	m := (5*n + 2) / 153
-	day = n - (153*m+2)/5 + 1
-	year, month = cycle*4+inCycle, m+3
-	if month > 12 {
-		year, month = year+1, month-12
-	}
-	return year, month, day
+	year, month, day := connect.Date{Millis: ms}.Calendar()
+	return number(number(number(nil, 1, year), 2, int64(month)), 3, day), nil
 }
 
 func timeOfDay(ms int64) ([]byte, error) {
-	if ms < 0 || ms > millisPerDay {
+	if ms < 0 || ms > connect.MillisPerDay {
 		return nil, connect.Unwritable("", "a number that is no time of day")
 	}
 	s := ms / 1000 % (24 * 60 * 60)

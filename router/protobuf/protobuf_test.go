@@ -41,7 +41,7 @@ func structure(s *connect.Schema, values ...any) *connect.Structure {
 var (
 	text   = of(connect.KindString, "")
 	long   = of(connect.KindInt64, "")
-	amount = of(connect.KindBytes, decimalName, connect.Parameter{Key: "scale", Value: "2"}, connect.Parameter{Key: "connect.decimal.precision", Value: "9"})
+	amount = of(connect.KindBytes, connect.DecimalName, connect.Parameter{Key: "scale", Value: "2"}, connect.Parameter{Key: "connect.decimal.precision", Value: "9"})
 	item   = record("shop.Item", "sku", text, "n", optional(of(connect.KindInt16, "")))
 	line   = record("shop.Line", item.Fields[0].Name, text, item.Fields[1].Name, item.Fields[1].Schema)
 	order  = record("shop.v1.Order", "id", long, "Item", item, "items", &connect.Schema{Kind: connect.KindArray, Items: line}, "inner", record("", "x", text),

@@ -131,7 +131,6 @@ func (g *Schemas) Struct(t *rapid.T, depth int) *connect.Schema {
 
 // Value draws a value of a schema that is not null.
 func (g *Schemas) Value(t *rapid.T, s *connect.Schema) any {
-	const millisPerDay = 24 * 60 * 60 * 1000
 	integer := func(low, high int64) int64 { return rapid.Int64Range(low, high).Draw(t, "integer") }
 	switch s.Name {
 	case Date:
@@ -139,9 +138,9 @@ func (g *Schemas) Value(t *rapid.T, s *connect.Schema) any {
 		if g.Messages { // Java counts earlier days by the Julian calendar; years end at 9999
 			days = integer(-141_427, 2_900_000)
 		}
-		return connect.Date{Millis: days * millisPerDay, DayOnly: true}
+		return connect.Date{Millis: days * connect.MillisPerDay, DayOnly: true}
 	case Time:
-		return connect.Date{Millis: integer(0, millisPerDay-1)}
+		return connect.Date{Millis: integer(0, connect.MillisPerDay-1)}
 	case Timestamp:
 		if g.Messages {
 			return connect.Date{Millis: integer(-62_135_596_800_000, 253_402_300_799_999)}
