@@ -23,6 +23,9 @@ const (
 	kerberosPrefix = override + "sasl.kerberos."
 )
 
+// placeholderAssertion makes the file valid before the assertion is known.
+const placeholderAssertion = "/etc/postrider/assertion"
+
 // passwordMechanisms take a user and a password.
 var passwordMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
@@ -137,27 +140,24 @@ func (t *translator) oauth(handler string) {
 	}
 	t.doc.set(url)
 	t.mapGiven(tokenEndpoint, "", url)
-	client := setting{oauthSection, "client_id",
-		first("client.credentials.client.id", "clientId", "oauth.client.id"), ""}
-	if client.value == "" {
-		client.value, client.comment = "postrider", "Not in the connector's file."
-	}
-	t.doc.set(client)
-	t.mapGiven(oauthPrefix+"client.credentials.client.id", "", client)
+	t.doc.set(setting{oauthSection, "client_id", placeholderName, fromElsewhere})
+	t.orPlaceholder(oauthPrefix+"client.credentials.client.id",
+		first("client.credentials.client.id", "clientId", "oauth.client.id"), oauthSection, "client_id",
+		placeholderName)
 	t.clientSecret(first("client.credentials.client.secret", "clientSecret", "oauth.client.secret"))
 	for _, o := range []struct{ property, key, option, strimzi string }{
 		{"scope", "scope", "scope", "oauth.scope"},
 		{"audience", "audience", "", "oauth.audience"},
 	} {
-		if v := first(o.property, o.option, o.strimzi); v != "" {
-			s := setting{oauthSection, o.key, v, ""}
-			t.doc.set(s)
-			t.mapGiven(oauthPrefix+o.property, "", s)
-		}
+		t.orPlaceholder(oauthPrefix+o.property, first(o.property, o.option, o.strimzi), oauthSection,
+			o.key, placeholderName)
 	}
 	var extensions []string
 	for name, value := range options {
 		if extension, found := strings.CutPrefix(name, "extension_"); found {
+			if t.provided(value) {
+				value = placeholderName
+			}
 			extensions = append(extensions, extension+"="+value)
 		}
 	}
@@ -165,7 +165,8 @@ func (t *translator) oauth(handler string) {
 		t.doc.set(setting{saslSection, "extensions", extensions, ""})
 	}
 	if jaas != "" {
-		t.given(saslJAAS, "its options are keys of [sink.kafka.sasl.oauth]; the secret is never copied")
+		t.given(saslJAAS, "its options are keys of [sink.kafka.sasl.oauth]; the secret is never "+
+			"copied, nor what comes from elsewhere: write that").Attention = t.provided(jaas)
 	}
 }
 
@@ -173,7 +174,8 @@ func (t *translator) oauth(handler string) {
 func (t *translator) clientSecret(v string) {
 	const property = oauthPrefix + "client.credentials.client.secret"
 	if file, given := t.get(oauthPrefix + "assertion.file"); given {
-		t.mapped(oauthPrefix+"assertion.file", "", setting{oauthSection, "assertion_file", file, ""})
+		t.orPlaceholder(oauthPrefix+"assertion.file", file, oauthSection, "assertion_file",
+			placeholderAssertion)
 		t.doc.set(setting{oauthSection, "grant", "jwt_bearer", ""})
 		t.given(property, "the assertion takes its place")
 		return
@@ -197,12 +199,9 @@ func (t *translator) kerberos() {
 	t.mapped(saslMechanism, "", setting{saslSection, "mechanism", "GSSAPI", ""})
 	v, _ := t.get(saslJAAS)
 	options := jaasOptions(v)
-	service := setting{kerberosSection, "service_name",
-		t.value(kerberosPrefix+"service.name", options["serviceName"]), ""}
-	if service.value != "" {
-		t.doc.set(service)
-		t.mapGiven(kerberosPrefix+"service.name", "", service)
-	}
+	t.orPlaceholder(kerberosPrefix+"service.name",
+		t.value(kerberosPrefix+"service.name", options["serviceName"]), kerberosSection,
+		"service_name", "kafka")
 	principal := setting{kerberosSection, "principal", options["principal"], ""}
 	keytab := setting{kerberosSection, "keytab", options["keyTab"], ""}
 	if options["principal"] == "" || options["keyTab"] == "" || t.provided(v) {

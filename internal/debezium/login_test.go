@@ -2,6 +2,7 @@ package debezium
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -100,5 +101,34 @@ func TestTranslate_RefusesLoginsThatItDoesNotHave(t *testing.T) {
 			with["producer.override.security.protocol"] = "SASL_SSL"
 			require.NotEmpty(t, Translate(connector(with), Options{}).Refused())
 		})
+	}
+}
+
+// A reference is nothing that Kafka, or its token endpoint, could be given.
+func TestTranslate_WritesNoReferenceOfALogin(t *testing.T) {
+	for _, with := range []map[string]string{
+		{"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+			"sasl.oauthbearer.client.credentials.client.id": "${file:/s:id}",
+			"sasl.oauthbearer.scope":                        "${file:/s:scope}",
+			"sasl.oauthbearer.audience":                     "${file:/s:audience}",
+			"sasl.oauthbearer.assertion.file":               "${file:/s:assertion}"},
+		{"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+			"sasl.jaas.config": `x required clientId="${file:/s:id}" scope="${file:/s:scope}" ` +
+				`clientSecret="s" extension_cluster="${file:/s:cluster}";`},
+		{"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "${file:/s:service}",
+			"sasl.jaas.config": `x required principal="p@R" keyTab="/k";`},
+	} {
+		c := connector(map[string]string{"producer.override.security.protocol": "SASL_SSL"})
+		for name, value := range with {
+			c.Properties["producer.override."+name] = value
+		}
+		tr := Translate(c, Options{})
+		require.Empty(t, tr.Refused())
+		require.NotContains(t, string(tr.TOML()), "${")
+		for name, value := range with {
+			if strings.Contains(value, "${") {
+				require.True(t, itemOf(t, tr, "producer.override."+name).Attention, name)
+			}
+		}
 	}
 }

@@ -211,13 +211,16 @@ func (t *translator) registryLogin(prefix string) {
 	}
 	const section = registrySection + ".oauth"
 	t.given(prefix+"bearer.auth.credentials.source", "registry.oauth is the login")
-	t.orPlaceholder(prefix+"bearer.auth.issuer.endpoint.url", section, "token_url",
-		placeholderTokens)
-	t.orPlaceholder(prefix+"bearer.auth.client.id", section, "client_id", placeholderName)
+	for _, o := range [][3]string{
+		{"bearer.auth.issuer.endpoint.url", "token_url", placeholderTokens},
+		{"bearer.auth.client.id", "client_id", placeholderName},
+		{"bearer.auth.scope", "scope", placeholderName},
+	} {
+		t.orPlaceholder(prefix+o[0], t.value(prefix+o[0], ""), section, o[1], o[2])
+	}
 	t.mapGiven(prefix+"bearer.auth.client.secret", "is never copied: write it into the file, "+
 		"readable by postrider only",
 		setting{section, "client_secret_file", registrySecretFile, ""}).attend()
-	t.orPlaceholder(prefix+"bearer.auth.scope", section, "scope", placeholderName)
 	var headers []string
 	for _, h := range [][2]string{{"bearer.auth.logical.cluster", "target-sr-cluster"},
 		{"bearer.auth.identity.pool.id", "Confluent-Identity-Pool-Id"}} {
@@ -237,15 +240,20 @@ func (t *translator) registryLogin(prefix string) {
 	}
 }
 
-// orPlaceholder maps a property that may not be there, and that may come from a config provider.
-func (t *translator) orPlaceholder(name, section, key, placeholder string) {
-	v, _ := t.get(name)
-	if !t.provided(v) {
-		t.mapGiven(name, "", setting{section, key, v, ""})
+// orPlaceholder sets a key to a value that may be empty, which sets nothing, or come from a config
+// provider, and maps the property that may have it.
+func (t *translator) orPlaceholder(name, v, section, key, placeholder string) {
+	if v == "" {
+		t.given(name, "is empty")
 		return
 	}
-	t.mapped(name, "comes from elsewhere: write "+section+"."+key,
-		setting{section, key, placeholder, fromElsewhere}).attend()
+	s, text, elsewhere := setting{section, key, v, ""}, "", t.provided(v)
+	if elsewhere {
+		s.value, s.comment = placeholder, fromElsewhere
+		text = "comes from elsewhere: write " + section + "." + key
+	}
+	t.doc.set(s)
+	t.mapGiven(name, text, s).Attention = elsewhere
 }
 
 // avroName is what Avro takes in names, and the dots between their parts.
