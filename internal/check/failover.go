@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -103,7 +104,7 @@ func psqlWord(cfg *pgx.ConnConfig) string {
 	if len(hosts) > 1 {
 		text += " target_session_attrs=read-write"
 	}
-	return "'" + strings.ReplaceAll(text+" replication=database", "'", `'\''`) + "'"
+	return terminal.ShellWord(text + " replication=database")
 }
 
 // infoValue is a value in a connection string of libpq; NAME if it cannot be shown as it is.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -192,7 +191,7 @@ func afterFailures(failed []deadletter.Failure) string {
 			continue
 		}
 		line := "all of the key, in order: postrider deadletter redrive --key " +
-			shellWord(f.Entry.Key)
+			keyWord(f.Entry.Key)
 		if !slices.Contains(next, line) {
 			next = append(next, line)
 		}
@@ -204,18 +203,13 @@ func afterFailures(failed []deadletter.Failure) string {
 	return strings.Join(next, "\n")
 }
 
-var plainWord = regexp.MustCompile(`^[a-zA-Z0-9._:@%+/][a-zA-Z0-9._:@%+/-]*$`)
-
-// shellWord is a key as it is typed; KEY if it cannot be.
-func shellWord(key []byte) string {
+// keyWord is a key as it is typed; KEY if it cannot be.
+func keyWord(key []byte) string {
 	text := string(key)
-	switch {
-	case plainWord.MatchString(text):
-		return text
-	case terminal.Printable(text) != text:
+	if terminal.Printable(text) != text {
 		return "KEY"
 	}
-	return quoted(text)
+	return terminal.ShellWord(text)
 }
 
 // whoami returns who redrives or discards, as user@host.

@@ -155,7 +155,6 @@ func statusUnless(good bool, code int) error {
 var (
 	// hintCommand is a command in a hint, up to the first thing that is not a word.
 	hintCommand  = regexp.MustCompile(`(?:^|[\s;:(])postrider(?: [A-Za-z0-9_-]+)+`)
-	plainPath    = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:-]+$`)
 	configOption = regexp.MustCompile(` --config (?:'(?:[^']|'\\'')*'|[A-Za-z0-9_./@%+=:-]+)`)
 )
 
@@ -166,10 +165,7 @@ func (a *app) typed(hint string) string {
 	if a.configPath == "" || a.root == nil {
 		return hint
 	}
-	path := a.configPath
-	if !plainPath.MatchString(path) {
-		path = quoted(path)
-	}
+	path := terminal.ShellWord(a.configPath)
 	return hintCommand.ReplaceAllStringFunc(hint, func(text string) string {
 		words := strings.Split(text, " ")
 		first := 1 + slices.IndexFunc(words, func(w string) bool {
@@ -192,6 +188,3 @@ func (a *app) typed(hint string) string {
 
 var withoutConfiguration = []string{"version", "demo", "example", "schema", "completion",
 	"import-debezium"}
-
-// quoted returns word in quotes for a shell.
-func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -1,5 +1,5 @@
 // Package terminal writes for people: colours where they are wanted, text without control
-// characters, and a line with the progress of a command.
+// characters, words for a shell, and a line with the progress of a command.
 package terminal
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -54,6 +55,16 @@ func Lines(s string) string {
 		lines[i] = strings.Join(parts, "\t")
 	}
 	return strings.Join(lines, "\n")
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:][A-Za-z0-9_./@%+=:-]*$`)
+
+// ShellWord is Printable as one word for a shell: in quotes, unless it is plain.
+func ShellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(Printable(s), "'", `'\''`) + "'"
 }
 
 // OrDash returns s, or - if it is empty.

@@ -2,6 +2,7 @@ package terminal_test
 
 import (
 	"encoding/json"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -38,4 +39,18 @@ func TestJSON_CommandsNoTerminalAndMeansTheSame(t *testing.T) {
 	var read []string
 	require.NoError(t, json.Unmarshal([]byte(b.String()), &read))
 	require.Equal(t, hostile, read)
+}
+
+func TestShellWord_IsOneWordForAShell(t *testing.T) {
+	for word, want := range map[string]string{
+		"shop.toml": "shop.toml", "sink.kafka.brokers=kafka-1:9092": "sink.kafka.brokers=kafka-1:9092", "ABC/def@x%y+z": "ABC/def@x%y+z",
+		"it's here": `'it'\''s here'`, "": "''", "-": "'-'", "$ConnectionString": "'$ConnectionString'", "a;b`c`": "'a;b`c`'", "a,b": "'a,b'", "größe": "'größe'",
+	} {
+		quoted := terminal.ShellWord(word)
+		require.Equal(t, want, quoted)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s|' "+quoted).Output()
+		require.NoError(t, err)
+		require.Equal(t, word+"|", string(out))
+	}
+	require.Equal(t, "'a b'", terminal.ShellWord("a\x1bb"), "it commands no terminal")
 }

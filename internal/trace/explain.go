@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/internal/units"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/router"
@@ -85,7 +86,7 @@ func (s *search) judge(e *event, failed error) {
 	case e.Row == nil: // a letter that was redriven, of a row that was deleted
 		set(Undecided, fmt.Sprintf("dead letter %s was redriven at %s to topic %s", l.ID,
 			stamp(l.ResolvedAt), l.Topic),
-			fmt.Sprintf("postrider trace %s --topic %s --since %s", quoteWord(e.ID),
+			fmt.Sprintf("postrider trace %s --topic %s --since %s", terminal.ShellWord(e.ID),
 				cmp.Or(l.Topic, "TOPIC"), l.ResolvedAt.Add(-clockMargin).UTC().Format(time.RFC3339)))
 	case e.table.problem != "":
 		set(NotPublished, e.table.problem, e.table.fix)
@@ -209,7 +210,8 @@ func (s *search) judgePassed(e *event, missing bool) {
 	}
 	e.Why = fmt.Sprintf("the slot has passed it, and %s. Either %s", topic,
 		strings.Join(reasons, "; or "))
-	e.Next = "postrider recover --id " + quoteWord(e.ID) + "   # a dry run; --publish publishes it"
+	e.Next = "postrider recover --id " + terminal.ShellWord(e.ID) +
+		"   # a dry run; --publish publishes it"
 }
 
 // whyWaiting is what the relay is doing.
@@ -356,11 +358,11 @@ func (s *search) whyNoRow(failed error) {
 // arguments are those of the request, as typed.
 func (s *search) arguments() string {
 	if s.Key == nil {
-		return quoteWord(s.ID)
+		return terminal.ShellWord(s.ID)
 	}
-	text := "--key " + quoteWord(*s.Key)
+	text := "--key " + terminal.ShellWord(*s.Key)
 	if s.AggregateType != "" {
-		text += " --aggregate-type " + quoteWord(s.AggregateType)
+		text += " --aggregate-type " + terminal.ShellWord(s.AggregateType)
 	}
 	return text
 }

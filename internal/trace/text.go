@@ -282,14 +282,3 @@ func signed(d time.Duration) string {
 	}
 	return "+" + short(d)
 }
-
-// quoteWord is a word for a shell.
-func quoteWord(word string) string {
-	if !strings.ContainsFunc(word, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"+
-			"0123456789_./@%+=:-", r)
-	}) && word != "" && !strings.HasPrefix(word, "-") {
-		return word
-	}
-	return "'" + strings.ReplaceAll(terminal.Printable(word), "'", `'\''`) + "'"
-}
