@@ -101,22 +101,26 @@ func (a *app) load(cmd *cobra.Command, sections ...string) (*config.Loaded, erro
 
 // source is where the configuration of a command comes from.
 func (a *app) source(cmd *cobra.Command) (config.Source, error) {
-	src := config.Source{Path: a.configPath, Env: a.Env}
+	flags, err := a.settings(cmd)
+	return config.Source{Path: a.configPath, Env: a.Env, Flags: flags}, err
+}
+
+// settings are the keys that the command line sets.
+func (a *app) settings(cmd *cobra.Command) (flags []config.Flag, err error) {
 	for _, s := range a.set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" {
-			return src, exit.Usagef("--set %s: expected key=value", s)
+			return flags, exit.Usagef("--set %s: expected key=value", s)
 		}
-		src.Flags = append(src.Flags,
-			config.Flag{Key: strings.TrimSpace(key), Value: value, Name: "--set"})
+		flags = append(flags, config.Flag{Key: strings.TrimSpace(key), Value: value, Name: "--set"})
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if key := f.Annotations[keyAnnotation]; len(key) == 1 {
-			src.Flags = append(src.Flags,
+			flags = append(flags,
 				config.Flag{Key: key[0], Value: f.Value.String(), Name: "--" + f.Name})
 		}
 	})
-	return src, nil
+	return flags, nil
 }
 
 // requireKafka refuses a configuration without topics to use.

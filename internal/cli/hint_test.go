@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -48,8 +49,49 @@ func TestTyped_NamesTheConfigurationOfThisCommand(t *testing.T) {
 	}
 	a.configPath = "it's here.toml"
 	require.Equal(t, `postrider run --config 'it'\''s here.toml'`, a.typed("postrider run"))
+	a.configPath = "p.toml"
+	once := a.typed("postrider check, then postrider run")
+	require.Equal(t, once, a.typed(once), "a hint may pass twice, on its way through the daemon")
 	a.configPath = "" // found by itself: by the next command, too
 	require.Equal(t, "postrider run", a.typed("postrider run"))
+}
+
+// A command without them would look at another slot, or create one that nobody reads.
+func TestTyped_NamesTheSettingsOfThisCommand(t *testing.T) {
+	for _, c := range []struct{ args, hint, want string }{
+		{"run --slot-name orders", "postrider recover --publish",
+			"postrider recover --set slot.name=orders --publish"},
+		{"run --set slot.name=orders --replication-publication pub", "look: postrider slot drop a --yes",
+			"look: postrider slot drop a --set slot.name=orders --set replication.publication=pub --yes"},
+		{"check --config p.toml --set sink.kafka.brokers=a:1,b:2", "postrider check, then postrider run",
+			"postrider check --config p.toml --set 'sink.kafka.brokers=a:1,b:2', then " +
+				"postrider run --config p.toml --set 'sink.kafka.brokers=a:1,b:2'"},
+		{"run --set relay.backoff_min=2s --set postgres.url_file=/run/it's", "postrider check",
+			`postrider check --set relay.backoff_min=2s --set 'postgres.url_file=/run/it'\''s'`},
+		{"run --set postgres.url=postgres://rider@db/shop", "postrider check",
+			"postrider check --set postgres.url=postgres://rider@db/shop"},
+		{"run --set router[1].null_key=publish", "postrider check",
+			"postrider check --set 'router[1].null_key=publish'"},
+		// what is secret, or may be
+		{"run --set postgres.url=postgres://rider:PW@db/shop --set slot.name=a", "postrider check",
+			"postrider check --set slot.name=a"},
+		{"run --set postgres.url=host=db,password=PW --set admin.token=PW", "postrider check",
+			"postrider check"},
+		{"run --set alerts.webhook=http://h/PW --set registry.urls=http://u:PW@h", "postrider check",
+			"postrider check"},
+		{"run --set no.key=PW --set PW", "postrider check", "postrider check"},
+		{"run --slot-name orders", "postrider version", "postrider version"},
+	} {
+		a := &app{Process: Process{Args: strings.Fields(c.args)}}
+		root := newRoot(a)
+		cmd, _, err := root.Find(a.Args)
+		require.NoError(t, err)
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return nil }
+		a.prepare(cmd)
+		require.NoError(t, root.Execute())
+		require.Equal(t, c.want, a.typed(c.hint), c.args)
+		require.Equal(t, c.want, a.typed(c.want), "%s: twice", c.args)
+	}
 }
 
 // What the daemon says goes to its page, its log and to those that are notified, who all need its
@@ -65,8 +107,13 @@ func TestTyped_NamesTheConfigurationOfTheDaemon(t *testing.T) {
 	require.NoError(t, err)
 	next := d.Verdict().Next
 	require.Contains(t, next, `postrider check --config 'it'\''s here.toml'`)
-	require.Equal(t, strings.ReplaceAll(next, `'it'\''s here.toml'`, "there.toml"),
-		configOption.ReplaceAllString(next, " --config there.toml"))
+	require.Equal(t, next, (&app{root: a.root}).retyped(next))
+	there := &app{configPath: "there.toml", root: a.root}
+	require.Equal(t, strings.ReplaceAll(next, `'it'\''s here.toml'`, "there.toml"), there.retyped(next))
+	require.Equal(t, "postrider slot drop a --config there.toml --yes; "+
+		"kafka-topics.sh --create --config retention.ms=-1",
+		there.retyped("postrider slot drop a --config p.toml --set 'slot.name=it'\\''s' --yes; "+
+			"kafka-topics.sh --create --config retention.ms=-1"))
 	for _, c := range d.Verdict().Conditions {
 		require.Equal(t, strings.Count(c.Next, "postrider "), strings.Count(c.Next, "--config"),
 			c.Next)
@@ -85,6 +132,9 @@ func TestHints_NameTheConfiguration(t *testing.T) {
 	made := i.run("init", "--config", file).stderr
 	require.Contains(t, made,
 		"next: postrider check --config "+file+"\nthen: postrider run --config "+file+"\n")
+	other := " --set replication.publication=pub_2 --set slot.name=" + i.db.Name + "_2"
+	made = i.run("init", "--slot-name", i.db.Name+"_2", "--replication-publication", "pub_2").stderr
+	require.Contains(t, made, "next: postrider check"+other+"\nthen: postrider run"+other+"\n")
 }
 
 // The watch of the daemon and the requests to its listener show hints at the same time.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/terminal"
 )
@@ -154,20 +155,31 @@ func statusUnless(good bool, code int) error {
 
 var (
 	// hintCommand is a command in a hint, up to the first thing that is not a word.
-	hintCommand  = regexp.MustCompile(`(?:^|[\s;:(])postrider(?: [A-Za-z0-9_-]+)+`)
-	configOption = regexp.MustCompile(` --config (?:'(?:[^']|'\\'')*'|[A-Za-z0-9_./@%+=:-]+)`)
+	hintCommand = regexp.MustCompile(`(?:^|[\s;:(])postrider(?: [A-Za-z0-9_-]+)+`)
+	// ownOptions is what typed adds.
+	ownOptions = regexp.MustCompile(`^(?: --(?:config|set) ` +
+		`(?:'(?:[^']|'\\'')*'|[A-Za-z0-9_./@%+=:-]+))+`)
 )
 
-// typed adds --config of this command to the commands in a hint, which the packages write without
-// it. Every hint passes through typed before it is printed. It is safe for concurrent use: the
-// watch and each request to the listener have hints.
-func (a *app) typed(hint string) string {
-	if a.configPath == "" || a.root == nil {
+// typed adds the options that this command has its configuration from to the commands in a hint,
+// which the packages write without them: --config, and --set for each setting that is no secret.
+// Every hint passes through typed before it is printed. It is safe for concurrent use: the watch
+// and each request to the listener have hints.
+func (a *app) typed(hint string) string { return a.withOptions(hint, false) }
+
+// retyped is typed for a hint of the daemon, which has the options of the daemon: those of a
+// command with --config replace them.
+func (a *app) retyped(hint string) string { return a.withOptions(hint, a.configPath != "") }
+
+func (a *app) withOptions(hint string, replace bool) string {
+	options := a.options()
+	if options == "" || a.root == nil {
 		return hint
 	}
-	path := terminal.ShellWord(a.configPath)
-	return hintCommand.ReplaceAllStringFunc(hint, func(text string) string {
-		words := strings.Split(text, " ")
+	var b strings.Builder
+	done := 0
+	for _, at := range hintCommand.FindAllStringIndex(hint, -1) {
+		words := strings.Split(hint[at[0]:at[1]], " ")
 		first := 1 + slices.IndexFunc(words, func(w string) bool {
 			return strings.HasSuffix(w, "postrider")
 		})
@@ -175,15 +187,42 @@ func (a *app) typed(hint string) string {
 		cmd, rest, err := a.root.Find(words[first:])
 		a.finding.Unlock()
 		end := len(words) - len(rest) // of the command and its argument, a slot
-		if err != nil || end == first || slices.Contains(rest, "--config") ||
-			slices.Contains(withoutConfiguration, cmd.Name()) {
-			return text
+		if err != nil || end == first || slices.Contains(withoutConfiguration, cmd.Name()) {
+			continue
 		}
 		if strings.Contains(cmd.Use, "NAME") && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			end++
 		}
-		return strings.Join(slices.Insert(words, end, "--config", path), " ")
-	})
+		place := at[0] + len(strings.Join(words[:end], " "))
+		given := ownOptions.FindString(hint[place:])
+		if !replace {
+			if strings.Contains(given, " --config ") || strings.HasPrefix(given, options) {
+				continue
+			}
+			given = ""
+		}
+		b.WriteString(hint[done:place] + options)
+		done = place + len(given)
+	}
+	return b.String() + hint[done:]
+}
+
+// options lead another command to the configuration of this one.
+func (a *app) options() string {
+	options := ""
+	if a.configPath != "" {
+		options = " --config " + terminal.ShellWord(a.configPath)
+	}
+	if a.command == nil {
+		return options
+	}
+	flags, _ := a.settings(a.command) // a wrong one is no setting
+	for _, f := range flags {
+		if config.Harmless(f.Key, f.Value) {
+			options += " --set " + terminal.ShellWord(f.Key+"="+f.Value)
+		}
+	}
+	return options
 }
 
 var withoutConfiguration = []string{"version", "demo", "example", "schema", "completion",

@@ -63,7 +63,7 @@ func Main(p Process) int {
 	switch {
 	case err == nil:
 		return exit.OK
-	case !a.ran:
+	case a.command == nil:
 		f = &exit.Error{Code: exit.Usage, Err: err}
 		err = f
 	case !errors.As(err, &f):
@@ -82,8 +82,8 @@ type app struct {
 	set          []string          // --set key=value
 	json, yes    bool              // --json and --yes, of commands that have them
 	root         *cobra.Command
-	finding      sync.Mutex // guards Find of root, which writes to it
-	ran          bool       // a RunE began: an error is no longer one of usage
+	finding      sync.Mutex     // guards Find of root, which writes to it
+	command      *cobra.Command // whose RunE began; nil: an error is one of usage
 }
 
 type runFunc = func(*cobra.Command, []string) error
@@ -149,7 +149,7 @@ func (a *app) prepare(cmd *cobra.Command) {
 	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			a.ran = true
+			a.command = cmd
 			return run(cmd, args)
 		}
 	}

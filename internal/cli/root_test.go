@@ -119,7 +119,7 @@ func TestPrepare_TellsARunThatFailedFromAWrongCall(t *testing.T) {
 	a.prepare(cmd)
 	cmd.SetArgs(nil)
 	require.Error(t, cmd.Execute())
-	require.True(t, a.ran)
+	require.Same(t, cmd, a.command)
 }
 
 // Flags of two commands that share a variable have the default of the command that was made last.

@@ -93,15 +93,9 @@ func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Dura
 	}
 }
 
-// readStatus returns the status with the hints for this command: those of the daemon name the
-// daemon's configuration.
+// readStatus returns the status with the hints for this command.
 func (a *app) readStatus(ctx context.Context, l *config.Loaded) (status.Report, error) {
 	r, err := status.Status(ctx, l)
-	if a.configPath != "" {
-		r.Verdict.ChangeHints(func(hint string) string {
-			return configOption.ReplaceAllString(hint, "")
-		})
-	}
-	r.Verdict.ChangeHints(a.typed)
+	r.Verdict.ChangeHints(a.retyped)
 	return r, err
 }

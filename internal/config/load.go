@@ -230,8 +230,7 @@ func (l *Loaded) set(
 	}
 	l.origins[owner] = s.origin
 	// Every user of the machine can read arguments in the list of processes.
-	harmless := userinfoURL(written) && MaskURL(written) == written // it has no password
-	if k.kind == secretText && strings.HasPrefix(s.origin, "flag ") && !harmless {
+	if k.kind == secretText && strings.HasPrefix(s.origin, "flag ") && !k.harmless(written) {
 		l.Warnings = append(l.Warnings, fmt.Sprintf("%s is readable by others as an argument of this "+
 			"process: use %s or %s%s", s.name, k.env(), s.name, fileSuffix))
 	}

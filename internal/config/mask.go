@@ -168,6 +168,23 @@ func (k key) private() bool {
 	return k.secret() || (k.kind == text || k.kind == list) && !Shown(k.name)
 }
 
+// Harmless reports whether a key and its text may be printed as they are.
+func Harmless(name, text string) bool {
+	c := Default() // which has one [router]
+	k, known := newIndex(&c).byName[unnumbered(name)]
+	return known && k.harmless(text)
+}
+
+func (k key) harmless(text string) bool {
+	switch k.kind {
+	case secretText:
+		return userinfoURL(text) && MaskURL(text) == text // it has no password
+	case secretFile:
+		return maskPath(text) == text
+	}
+	return !k.private() && k.masked(text) == text
+}
+
 // masked is text of the key as it may be printed.
 func (k key) masked(text string) string {
 	at := strings.LastIndex(text, "@")
