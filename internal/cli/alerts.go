@@ -41,6 +41,9 @@ Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none
 			}
 			a.warn(append(l.Warnings, l.Config.Alerts.Warnings()...))
 			results := alerts.Test(ctx, l.Config.Alerts, daemon.AboutAlerts(l.Config))
+			for i := range results {
+				results[i].Next = a.typed(results[i].Next)
+			}
 			err := a.print(map[string]any{"receivers": results}, func(w io.Writer) error {
 				return writeResults(w, results)
 			})

@@ -152,9 +152,9 @@ func (x *letters) list(f deadletter.Filter) error {
 		_, err := fmt.Fprintf(x.Stderr, "nothing is open in topic %s\n", x.cfg.DeadLetter.Topic)
 		return err
 	}
-	_, err := fmt.Fprintf(x.Stderr,
-		"%d open, %s parked; next: postrider deadletter show ID, redrive or discard\n",
-		open, quantity(len(x.index.Parked()), "key"))
+	_, err := fmt.Fprintf(x.Stderr, "%d open, %s parked; next: %s\n",
+		open, quantity(len(x.index.Parked()), "key"),
+		x.typed("postrider deadletter show ID, redrive or discard"))
 	return err
 }
 

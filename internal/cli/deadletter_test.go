@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,14 @@ func TestDeadLetterList_NeedsNoTopicUnlessAPolicyDoes(t *testing.T) {
 	r = i.run("deadletter", "list", "--set", "deadletter.too_large=dead_letter")
 	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "--create --topic postrider.dead_letters")
+}
+
+func TestDeadLetterList_NamesTheConfiguration(t *testing.T) {
+	i, k := installWithKafka(t, "17", topics{"postrider.dead_letters": 1})
+	i.put(k.Brokers()[0], refused("0102030405060708090a0b0c"))
+	require.NoError(t, os.WriteFile("shop.toml", nil, 0o600))
+	require.Contains(t, i.ok("deadletter", "list", "--config", "shop.toml").stderr,
+		"1 open, 0 keys parked; next: postrider deadletter show --config shop.toml ID, redrive or discard\n")
 }
 
 func TestQuantity_HasASingular(t *testing.T) {

@@ -39,7 +39,7 @@ keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 				ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 				defer stop()
 				if !a.json && terminal.IsTerminal(a.Stdout) && a.env("TERM") != "dumb" {
-					return watch.Screen(ctx, l, statusRefresh, a.Stdin, a.Stdout, a.Env)
+					return watch.Screen(ctx, l, a.retyped, statusRefresh, a.Stdin, a.Stdout, a.Env)
 				}
 				return a.watchStatus(ctx, l, statusRefresh)
 			}

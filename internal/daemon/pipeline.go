@@ -77,7 +77,7 @@ func newPipeline(env Environment, cfg config.Config, set *metrics.Set,
 			p.observed(o)
 		}, p.Component("slot"))
 	p.assigner = partition.New(cfg.Replication, cfg.Slot.Name, p.Component("slot"))
-	p.monitor.Assigner, p.monitor.Limiter = p.assigner, p.limiter
+	p.monitor.Assigner, p.monitor.Limiter, p.monitor.Hint = p.assigner, p.limiter, env.Hint
 	p.snapshot = p.newSnapshot()
 	return p
 }

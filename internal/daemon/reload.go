@@ -46,7 +46,8 @@ func (d *Daemon) reload(log zerolog.Logger) {
 	newer, err := was.Again()
 	d.metrics.ConfigReloaded.SetBool(err == nil)
 	if err != nil {
-		log.Error().Strs("problems", problemTexts(err)).Str("next", "postrider config validate").
+		log.Error().Strs("problems", problemTexts(err)).
+			Str("next", d.env.Hint("postrider config validate")).
 			Msg("configuration not reloaded; the one in use stays")
 		return
 	}

@@ -139,6 +139,7 @@ func TestReload_NamesWhatNeedsARestart(t *testing.T) {
 
 func TestReload_RefusesABrokenFileAsAWhole(t *testing.T) {
 	x := newReloadRig(t, "")
+	x.env.Hint = func(hint string) string { return hint + " --config p.toml" }
 	for name, text := range map[string]string{
 		"not TOML":      "[log\n",
 		"unknown key":   reloadable1 + "[log]\nlevel = \"debug\"\nlevle = \"debug\"\n",
@@ -148,6 +149,7 @@ func TestReload_RefusesABrokenFileAsAWhole(t *testing.T) {
 		lines := x.reloadWith(t, text)
 		refused := lines["configuration not reloaded; the one in use stays"]
 		require.NotEmpty(t, refused["problems"], name)
+		require.Equal(t, "postrider config validate --config p.toml", refused["next"], name)
 		require.Equal(t, "error", refused["level"], name)
 		require.Len(t, lines, 1, name)
 		require.InDelta(t, 0, *x.gauge(t, "postrider_relay_config_reload_successful"), 0)

@@ -2,10 +2,12 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/slot/monitor"
@@ -50,6 +52,20 @@ func load(ctx context.Context, l *config.Loaded, t tab) content {
 	}
 	c.at = time.Now()
 	return c
+}
+
+// changeHints replaces what to type next.
+func (c *content) changeHints(change func(hint string) string) {
+	c.verdict.ChangeHints(change)
+	for i := range c.check.Findings {
+		c.check.Findings[i].Fix = change(c.check.Findings[i].Fix)
+	}
+	if c.report != nil {
+		c.report.Verdict.ChangeHints(change)
+	}
+	if f := (*exit.Error)(nil); errors.As(c.err, &f) {
+		f.Next = change(f.Next)
+	}
 }
 
 // loadReport is for a relay that does not answer, is one without parts, or has another slot.

@@ -59,13 +59,18 @@ type (
 )
 
 // Screen runs status --watch on a terminal until ctx ends or the user quits. every is the pause
-// between two refreshes; env is the environment, which describes the terminal.
+// between two refreshes; env is the environment, which describes the terminal. hint returns what
+// is to be typed here for a hint.
 func Screen(
-	ctx context.Context, l *config.Loaded, every time.Duration,
+	ctx context.Context, l *config.Loaded, hint func(string) string, every time.Duration,
 	in io.Reader, out io.Writer, env []string, options ...tea.ProgramOption,
 ) error {
 	s := screen{
-		load:  func(t tab) content { return load(ctx, l, t) },
+		load: func(t tab) content {
+			c := load(ctx, l, t)
+			c.changeHints(hint)
+			return c
+		},
 		every: every, now: time.Now,
 	}
 	options = append([]tea.ProgramOption{

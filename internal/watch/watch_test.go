@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/history"
 	"github.com/postrider/postrider/internal/secret"
@@ -300,7 +301,7 @@ func TestWatch_EndsWithAKeyOrASignal(t *testing.T) {
 	l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/none")
 	ended := func(ctx context.Context, input io.Reader) error {
 		var out bytes.Buffer
-		return Screen(ctx, l, time.Millisecond, input, &out, []string{"TERM=xterm"},
+		return Screen(ctx, l, func(hint string) string { return hint }, time.Millisecond, input, &out, []string{"TERM=xterm"},
 			tea.WithWindowSize(80, 24))
 	}
 	require.NoError(t, ended(t.Context(), strings.NewReader("q")))
@@ -309,6 +310,41 @@ func TestWatch_EndsWithAKeyOrASignal(t *testing.T) {
 	never, close := io.Pipe()
 	defer close.Close()
 	require.NoError(t, ended(ctx, never))
+}
+
+// Its hints are typed in the same place as those of status without --watch.
+func TestWatch_HintsAreThoseOfTheCommand(t *testing.T) {
+	hint := func(hint string) string {
+		return strings.ReplaceAll(hint, "postrider check", "postrider check --config p.toml")
+	}
+	for name, c := range map[string]content{
+		"the relay": {at: statustest.Now, verdict: health.Verdict{Next: "postrider check",
+			Conditions: []health.Condition{{Next: "postrider check"}}},
+			check: check.Report{Findings: []check.Finding{{Fix: "postrider check"}}}},
+		"the database": {at: statustest.Now, report: &status.Report{Verdict: health.Verdict{Next: "postrider check"}}},
+		"nobody":       {at: statustest.Now, err: &exit.Error{Err: errors.New("no answer"), Next: "postrider check"}},
+	} {
+		c.changeHints(hint)
+		s := sampleScreen(c)
+		require.Contains(t, ansi.Strip(s.text()), "next: postrider check --config p.toml", name)
+		if c.check.Findings != nil {
+			require.Equal(t, "postrider check --config p.toml", c.verdict.Conditions[0].Next)
+			require.Equal(t, "postrider check --config p.toml", c.check.Findings[0].Fix)
+		}
+	}
+
+	l := &config.Loaded{Config: config.Default()}
+	l.Config.HTTP.Listen = "" // nobody is asked
+	l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/none")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var asked atomic.Bool
+	hint = func(hint string) string { asked.Store(true); cancel(); return hint }
+	never, close := io.Pipe()
+	defer close.Close()
+	require.NoError(t, Screen(ctx, l, hint, time.Millisecond, never, io.Discard, []string{"TERM=xterm"},
+		tea.WithWindowSize(80, 24)))
+	require.True(t, asked.Load())
 }
 
 func TestSparkline_LeavesOutWhatIsNotKnown(t *testing.T) {

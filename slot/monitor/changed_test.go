@@ -60,6 +60,7 @@ func (l *looks) begin() {
 	need := slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider", Tables: []string{"public.outbox"}}
 	need.Slot.Name = l.slot()
 	l.Monitor = New(pg, need, DefaultConfig(), nil, zerolog.New(&l.log))
+	l.Hint = func(hint string) string { return hint + " --config p.toml" }
 	var err error
 	l.conn, err = l.connect(l.t.Context())
 	require.NoError(l.t, err)
@@ -432,7 +433,7 @@ func TestMonitor_BeginWarnsOfWhatIsYoungerThanTheSlot(t *testing.T) {
 			l.begin()
 			require.Len(t, l.warnings(), 1)
 			find := "postrider recover --from-xmin " + l.ask("SELECT catalog_xmin::text FROM pg_replication_slots")
-			require.Contains(t, l.warnings()[0], find)
+			require.Contains(t, l.warnings()[0], find+" --config p.toml")
 			require.Contains(t, l.warnings()[0], "publication postrider")
 			require.NoError(t, l.Begin(t.Context(), l.conn))
 			require.Len(t, l.warnings(), 1, "once for a process")

@@ -54,6 +54,7 @@ type Monitor struct {
 	probe    time.Duration       // probeTimeout
 	Assigner *partition.Assigner // looks at the partitions when due; may be nil
 	Limiter  *ratelimit.Limiter  // of what the relay publishes; may be nil
+	Hint     func(string) string // makes of a hint what is to be typed; New sets one that changes none
 	*presence
 
 	// Used only by Run's goroutine.
@@ -95,6 +96,7 @@ func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Obs
 	return &Monitor{
 		postgres: pg, need: need, cfg: cfg, export: export, log: log,
 		renew: renewInterval, probe: probeTimeout, presence: newPresence(),
+		Hint: func(hint string) string { return hint },
 		last: slot.Status{Slot: slot.Slot{Name: need.Slot.Name}},
 	}
 }
@@ -319,7 +321,7 @@ func (m *Monitor) noteUnobserved(err error, since time.Duration) {
 	}
 	m.unobserved = true
 	m.log.Warn().Err(err).Str("slot", m.need.Slot.Name).Dur("duration", since).
-		Str("next", "postrider check").
+		Str("next", m.Hint("postrider check")).
 		Msg("slot and publication not observed since the start: a change of the publication or of " +
 			"its tables is not noticed")
 }

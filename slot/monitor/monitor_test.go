@@ -563,12 +563,14 @@ func TestMonitor_SaysOnceThatItSeesNothing(t *testing.T) {
 			failures <- struct{}{}
 		}
 	}, log)
+	m.Hint = func(hint string) string { return hint + " --config p.toml" }
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { m.Run(ctx, func(error, time.Time) {}) })
 	line := <-lines
+	require.Contains(t, line, `"next":"postrider check --config p.toml"`)
 	require.Contains(t, line, `"level":"warn"`)
 	require.Contains(t, line, "not observed since the start")
 	require.Contains(t, line, "connection refused")

@@ -80,7 +80,7 @@ func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 		}
 		event.Str("slot", s.Name).Str("publication", p.Name).Strs("relation", newer.What).
 			Stringer("restart_lsn", s.RestartLSN).
-			Stringer("current_wal_lsn", p.ReadLSN()).Str("next", newer.Find()).
+			Stringer("current_wal_lsn", p.ReadLSN()).Str("next", m.Hint(newer.Find())).
 			Msg("publication or table may have changed after the position of the slot: rows inserted " +
 				"before the change may be missing from the topics")
 	}
