@@ -39,6 +39,9 @@ password = "${PW}"
 		{"config", "print", "--set", "postgres.url=host=x password=" + canary},
 		{"config", "print", "--set", "postgres.ulr=postgres://me:" + canary + "@x"},
 		{"config", "validate", "--set", "postgres.url=postgres://me:" + canary},
+		{"config", "print", "--set", "postgres.url:postgres://me:" + canary + "@db/x"},
+		{"healthcheck", "--set", "postgres.url: " + canary},
+		{"check", "--set", "=" + canary},
 	} {
 		r := execute(t, env, args...)
 		require.NotEmpty(t, r.stdout+r.stderr, args)

@@ -54,7 +54,7 @@ type Monitor struct {
 	probe    time.Duration       // probeTimeout
 	Assigner *partition.Assigner // looks at the partitions when due; may be nil
 	Limiter  *ratelimit.Limiter  // of what the relay publishes; may be nil
-	Hint     func(string) string // makes of a hint what is to be typed; New sets one that changes none
+	Hint     func(string) string // makes of a hint what is to be typed here
 	*presence
 
 	// Used only by Run's goroutine.

@@ -235,7 +235,8 @@ func TestCanary_NoSecretIsEverPrinted(t *testing.T) {
 		several.do(func() { b.run(t, within, nil, append(c, "--config", whole)...) })
 	}
 	for _, args := range [][]string{{"check", "--json"}, {"status", "--json"}, {"config", "print", "--json"}, {"tail", "--since", "1h"}, {"slot", "show", "postrider"},
-		{"run", "--dry-run"}, {"config", "print", "--set", "postgres.url=postgres://rider:" + canaries["a wrong password"] + "@127.0.0.1/x"}} {
+		{"run", "--dry-run"}, {"config", "print", "--set", "postgres.url=postgres://rider:" + canaries["a wrong password"] + "@127.0.0.1/x"},
+		{"run", "--set", "postgres.url:postgres://rider:" + canaries["a wrong password"] + "@127.0.0.1/x"}, {"check", "--set", "admin.token: " + canaries["a wrong password"]}} {
 		several.do(func() { b.run(t, 2*time.Second, nil, append(args, "--config", whole)...) })
 	}
 	escaped := url.QueryEscape(canaries["a wrong password"])
