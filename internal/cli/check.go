@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,10 @@ Exit status: 0 nothing keeps the relay from starting, 69 something cannot be rea
 is missing, 78 something is configured wrongly.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var findings []check.Finding
+			wrong := (*exit.Error)(nil)
 			switch l, err := a.load(cmd); {
+			case errors.As(err, &wrong) && wrong.Code == exit.Usage:
+				return err
 			case err != nil:
 				findings = check.Invalid(err)
 			case offline:

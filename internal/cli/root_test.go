@@ -68,6 +68,8 @@ func TestMain_TellsUsageErrorsByTheirCode(t *testing.T) {
 		{"config prnt", exit.Usage, "Did you mean this?\n  \tprint"},
 		{"config print --set x", exit.Usage, "--set x: expected key=value"},
 		{"config print --set x=y", exit.Config, "unknown key"},
+		{"check --set x", exit.Usage, "--set x: expected key=value"},
+		{"check --offline --set =y", exit.Usage, "expected key=value"},
 		{"config print --config gone.toml", exit.Config, "gone.toml: no such file"},
 		{"config validate", exit.Config, "sink.kafka.brokers"},
 	}

@@ -30,10 +30,11 @@ func newStatus(a *app) *cobra.Command {
 		Long: `status shows the report of the relay that listens on http.listen. If none answers,
 or that of another slot, it reads the slot from the database, and says so.
 
-Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if the relay
-does not answer and the database is not reachable. With --watch it goes on until a signal comes,
-and then exits with 0. On a terminal it shows what the status page shows, on screens that the
-keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
+Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing. If the relay does
+not answer, and neither does the database: 69 it is not reachable, 75 it starts or stops, 77 it
+refuses the login, 78 the configuration. With --watch it goes on until a signal comes, and then
+exits with 0. On a terminal it shows what the status page shows, on screens that the keys 1 to 7
+and tab choose; elsewhere it writes a line for each refresh.`,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			if refresh {
 				ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

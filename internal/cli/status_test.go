@@ -25,6 +25,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // serveStatus runs a daemon that answers with r, and returns a configuration that asks it.
@@ -178,6 +179,32 @@ func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
 	require.Contains(t, stderr, "query the database: ")
 	require.Contains(t, stderr, "next: start the server")
 	require.NotContains(t, stderr, password)
+}
+
+// What waits for a person is told from what comes back by itself.
+func TestStatus_ExitsAsTheDatabaseRefuses(t *testing.T) {
+	db := parts.Postgres(t, "17")
+	stranger := strings.Replace(db.DSN(), "postgres://postgres", "postgres://stranger", 1)
+	require.NotEqual(t, db.DSN(), stranger)
+	for name, c := range map[string]struct {
+		postgres string
+		code     int
+		next     string
+	}{
+		"a login that is refused":         {fmt.Sprintf("url = %q", stranger), exit.Permission, "user and password in postgres.url"},
+		"a database that is not there":    {fmt.Sprintf("url = %q", strings.Replace(db.DSN(), "/"+db.Name, "/nothing", 1)), exit.Config, "postgres.url"},
+		"a configuration that is no good": {`connect_timeout = "-1s"`, exit.Config, "postrider config validate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := command(t, "[postgres]\n"+c.postgres+"\n[http]\nlisten = \"\"\n", "status")
+			require.Equal(t, c.code, code, stderr)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, "the relay does not answer, and the database cannot be queried")
+			_, next, found := strings.Cut(stderr, "next: ")
+			require.True(t, found, stderr)
+			require.Contains(t, next, c.next)
+		})
+	}
 }
 
 func TestStatus_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {

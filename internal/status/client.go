@@ -86,12 +86,19 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	}
 	r, err := fromDatabase(ctx, l)
 	if err != nil {
+		f := (*exit.Error)(nil)
+		if !errors.As(err, &f) {
+			f = exit.Explain(err)
+		}
+		if f.Code == exit.Runtime {
+			f.Code = exit.Unavailable
+		}
 		return Report{}, &exit.Error{
-			Code: exit.Unavailable,
+			Code: f.Code,
 			Err: fmt.Errorf("the relay does not answer, and the database cannot be queried\n%w\n%w",
 				daemonErr, err),
 			WAL:  "not known; PostgreSQL keeps WAL for the slot as long as nothing is confirmed",
-			Next: cmp.Or(exit.Explain(err).Next, "postrider check"),
+			Next: cmp.Or(f.Next, "postrider check"),
 		}
 	}
 	r.DaemonError = daemonErr.Error()
@@ -146,7 +153,7 @@ func fromDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	if err := l.Validate("postgres"); err != nil {
-		return Report{}, err
+		return Report{}, exit.ConfigFailure(err)
 	}
 	cfg := l.Config
 	conn, err := postgres.Connect(ctx, cfg.Postgres)
