@@ -85,6 +85,24 @@ func (env environment) expand(s string) (string, error) {
 	return out, nil
 }
 
+// expandValue is expand of a text and of each text in a list.
+func (env environment) expandValue(v any) (any, error) {
+	switch v := v.(type) {
+	case string:
+		return env.expand(v)
+	case []any:
+		items := slices.Clone(v)
+		for i, item := range items {
+			var err error
+			if items[i], err = env.expandValue(item); err != nil {
+				return nil, err
+			}
+		}
+		return items, nil
+	}
+	return v, nil
+}
+
 // didYouMean is a hint at the known name that was probably meant; empty if there is none.
 func didYouMean(name string, known []string) string {
 	if near := nearest(name, known); near != "" {

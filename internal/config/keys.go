@@ -67,7 +67,8 @@ func (k key) secret() bool { return k.kind == secretText || k.kind == secretFile
 // [router] ${group} belongs to a regular expression.
 func (k key) expands() bool {
 	url := k.leaf == "url" || strings.HasSuffix(k.leaf, "_url")
-	return k.secret() || k.kind == text && !k.ofRouter() && url
+	return k.secret() || k.kind == text && !k.ofRouter() && url ||
+		k.kind == list && k.leaf == "urls"
 }
 
 // keysOf lists the keys of a pointer to a struct of sections, in the order of its fields. A field

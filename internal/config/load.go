@@ -212,16 +212,14 @@ func (l *Loaded) set(
 		return "keep one of them", fmt.Errorf("%s and %s are both given", other, s.name)
 	}
 	given[owner] = s.name
-	written, isText := s.value.(string)
-	v := written
-	if isText && k.expands() {
-		if v, err = env.expand(written); err != nil {
+	written, _ := s.value.(string)
+	if k.expands() {
+		if s.value, err = env.expandValue(s.value); err != nil {
 			return "", err
 		}
-		s.value = v
 	}
 	if s.text {
-		err = k.setText(v)
+		err = k.setText(s.value.(string))
 	} else {
 		err = k.setValue(s.value)
 	}

@@ -377,7 +377,7 @@ func TestLoadValid_NamesTheRouterAndTheLine(t *testing.T) {
 	}
 }
 
-func TestLoad_ExpandsVariablesInSecretsOnly(t *testing.T) {
+func TestLoad_ExpandsVariablesInSecretsAndURLsOnly(t *testing.T) {
 	write(t, `
 [postgres]
 url = "postgres://me:${PW}@db/x?application_name=$${PW}"
@@ -385,14 +385,24 @@ url = "postgres://me:${PW}@db/x?application_name=$${PW}"
 client_id = "${PW}"
 [sink.kafka.sasl]
 password_file = "${CREDENTIALS_DIRECTORY}/kafka"
+[registry]
+urls = ["https://${REGISTRY}", "https://b/$${PW}"]
 `)
-	l, err := Load(Source{Env: []string{"PW=geheim", "CREDENTIALS_DIRECTORY=/run/credentials"}})
+	env := []string{"PW=geheim", "CREDENTIALS_DIRECTORY=/run/credentials", "REGISTRY=a"}
+	l, err := Load(Source{Env: env})
 	require.NoError(t, err)
 	url, err := l.Config.Postgres.URL.Reveal()
 	require.NoError(t, err)
 	require.Equal(t, "postgres://me:geheim@db/x?application_name=${PW}", url)
 	require.Equal(t, "${PW}", l.Config.Sink.Kafka.ClientID)
 	require.Equal(t, "/run/credentials/kafka", l.Config.Sink.Kafka.SASL.Password.Path())
+	require.Equal(t, []string{"https://a", "https://b/${PW}"}, l.Config.Registry.URLs)
+
+	l, err = Load(Source{Env: append(env, "POSTRIDER_REGISTRY_URLS=https://${REGISTRY},https://c")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"https://a", "https://c"}, l.Config.Registry.URLs)
+	_, err = Load(Source{Env: env[:2]})
+	require.ErrorContains(t, err, "registry.urls: environment variable REGISTRY is not set")
 }
 
 func TestLoad_LetsAHigherLayerReplaceASecretFileByAValue(t *testing.T) {
