@@ -104,7 +104,7 @@ var allowed = map[string][]string{
 	"router":               {"replication", "router/connect", "router/javaregex", "sink"},
 	"replication":          {"internal/postgres"},
 	"sink":                 {},
-	"sink/kafka":           {"internal/credentials", "internal/tlsfiles", "sink"},
+	"sink/kafka":           {"internal/credentials", "internal/terminal", "internal/tlsfiles", "sink"},
 	"internal/credentials": {"internal/tlsfiles"},
 	"internal/tlsfiles":    {},
 	"sink/memory":          {"sink"},

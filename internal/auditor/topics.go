@@ -90,7 +90,7 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 		shown := strings.TrimSuffix(strings.TrimPrefix(pattern.String(), "^(?:"), ")$")
 		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("no topic matches %s", shown),
 			Next: "postrider audit --topic TOPIC   # where the rows are published; " +
-				"kafka-topics.sh --bootstrap-server " + cfg.Sink.Kafka.Brokers[0] + " --list"}
+				kafka.Command(cfg.Sink.Kafka, "kafka-topics.sh", "--list")}
 	}
 	if err := t.add(ctx, names, since, false); err != nil {
 		return err

@@ -151,9 +151,8 @@ func checkTransactions(ctx context.Context, cfg kafka.Config) []Finding {
 	if !report.Version2 {
 		f.Observed = "transaction.version is below 2: delayed requests can leave a transaction " +
 			"partial, or lose it"
-		f = f.warn("Kafka 4.0 and transaction.version 2 (KIP-890)", "kafka-features.sh "+
-			"--bootstrap-server "+cfg.Brokers[0]+" upgrade --feature transaction.version=2   # with "+
-			"Kafka 4.0 or later")
+		f = f.warn("Kafka 4.0 and transaction.version 2 (KIP-890)", kafka.Command(cfg,
+			"kafka-features.sh", "upgrade --feature transaction.version=2   # with Kafka 4.0 or later"))
 	}
 	fs := findings{f}
 	if limit := report.MaxTimeout; limit > 0 && limit < cfg.TransactionTimeout {

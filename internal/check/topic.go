@@ -39,8 +39,7 @@ func (f Finding) stop(required, fix string) Finding {
 
 // alter is the command that changes a setting of a topic; value may be a number.
 func (c topicCheck) alter(topic, setting string, value any) string {
-	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config %s=%v",
-		c.kafka.Brokers[0], topic, setting, value)
+	return kafka.AlterTopicCommand(c.kafka, topic, setting, value)
 }
 
 // topic checks a topic to which rows are published.
@@ -116,8 +115,8 @@ func (c topicCheck) replicas(t kafka.TopicReport) []Finding {
 		warn("topic_replicas", "replication factor 1",
 			"3, or at least 2: with one, events are gone with the broker that has them, and nothing is "+
 				"published while it is down",
-			"kafka-reassign-partitions.sh --bootstrap-server "+c.kafka.Brokers[0]+" --execute "+
-				"--reassignment-json-file FILE   # replicas of a topic are changed by a plan")
+			kafka.Command(c.kafka, "kafka-reassign-partitions.sh", "--execute "+
+				"--reassignment-json-file FILE   # replicas of a topic are changed by a plan"))
 	}
 	if t.ConfigErr != nil {
 		return fs

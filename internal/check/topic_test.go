@@ -104,7 +104,8 @@ func TestTopicCheck_JudgesEverySetting(t *testing.T) {
 			*t = kafka.TopicReport{Name: "orders", Err: sink.ErrUnknownTopic}
 		}, nil,
 			"topic", SeverityError,
-			"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders"},
+			"kafka-topics.sh --bootstrap-server kafka-1:9092 --command-config admin.properties " +
+				"--create --topic orders"},
 		"created by the relay": {func(t *kafka.TopicReport) {
 			*t = kafka.TopicReport{Name: "orders", Err: sink.ErrUnknownTopic}
 		},
@@ -128,10 +129,12 @@ func TestTopicCheck_JudgesEverySetting(t *testing.T) {
 			if c.severity == SeverityError {
 				require.NotEmpty(t, found[0].Class)
 			}
+			if strings.HasPrefix(found[0].Fix, "kafka-") { // and the relay has a login
+				require.Regexp(t, `^kafka-[a-z-]+\.sh --bootstrap-server kafka-1:9092 `+
+					`--command-config admin\.properties --`, found[0].Fix)
+			}
 			if strings.Contains(found[0].Fix, "--add-config") {
-				require.Contains(t, found[0].Fix,
-					"kafka-configs.sh --bootstrap-server kafka-1:9092 --alter --topic orders "+
-						"--add-config ")
+				require.Contains(t, found[0].Fix, " --alter --topic orders --add-config ")
 			}
 		})
 	}

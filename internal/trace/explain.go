@@ -319,8 +319,8 @@ func (s *search) whyNoRecord(failed error) {
 		r.Why = fmt.Sprintf("whether topic %s has it is not known: %v", s.Topic, failed)
 		return
 	case s.topics != nil && s.topics.missing[s.Topic]:
-		r.Why, r.Next = fmt.Sprintf("topic %s does not exist", s.Topic), "kafka-topics.sh "+
-			"--bootstrap-server "+s.cfg.Sink.Kafka.Brokers[0]+" --list"
+		r.Why = fmt.Sprintf("topic %s does not exist", s.Topic)
+		r.Next = kafka.Command(s.cfg.Sink.Kafka, "kafka-topics.sh", "--list")
 		return
 	case s.topics == nil || s.topics.incomplete[s.Topic]:
 		r.State, r.Why = Undecided, fmt.Sprintf("no record of topic %s that was read has it", s.Topic)

@@ -1,8 +1,21 @@
 package kafka
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
 
-// Commands that messages advise.
+	"github.com/postrider/postrider/internal/terminal"
+)
+
+// Command is a script of Kafka's, for the cluster. With TLS or a login it takes a file of an
+// administrator's; docs/SIGN-IN.md says what is in it.
+func Command(cfg Config, script, options string) string {
+	command := script + " --bootstrap-server " + cfg.bootstrap()
+	if cfg.TLS.Enabled || cfg.SASL.Mechanism != "" {
+		command += " --command-config admin.properties"
+	}
+	return strings.TrimSpace(command + " " + options)
+}
 
 // usualReplicas is how many a topic has in production.
 const usualReplicas = 3
@@ -25,8 +38,8 @@ func CreateCompactedTopicCommand(cfg Config, topic string, brokers int) string {
 }
 
 func createCommand(cfg Config, topic string, partitions, brokers int) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d "+
-		"--replication-factor %d", cfg.bootstrap(), topic, partitions, replicas(brokers))
+	return Command(cfg, "kafka-topics.sh", fmt.Sprintf("--create --topic %s --partitions %d "+
+		"--replication-factor %d", topic, partitions, replicas(brokers)))
 }
 
 // replicas is the usual number, or as many as there are brokers: a cluster refuses more.
@@ -39,32 +52,30 @@ func replicas(brokers int) int {
 
 // AddPartitionsCommand gives a topic so many partitions.
 func AddPartitionsCommand(cfg Config, topic string, partitions int32) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d",
-		cfg.bootstrap(), topic, partitions)
+	return Command(cfg, "kafka-topics.sh",
+		fmt.Sprintf("--alter --topic %s --partitions %d", topic, partitions))
 }
 
-// RaiseTopicLimitCommand makes a topic take batches of so many bytes.
-func RaiseTopicLimitCommand(cfg Config, topic string, bytes int) string {
-	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config "+
-		"max.message.bytes=%d", cfg.bootstrap(), topic, bytes)
+// AlterTopicCommand changes a setting of a topic; value may be a number.
+func AlterTopicCommand(cfg Config, topic, setting string, value any) string {
+	return Command(cfg, "kafka-configs.sh",
+		fmt.Sprintf("--alter --topic %s --add-config %s=%v", topic, setting, value))
 }
 
 // FindSmallISRCommand lists partitions without enough replicas.
 func FindSmallISRCommand(cfg Config) string {
-	return "kafka-topics.sh --bootstrap-server " + cfg.bootstrap() +
-		" --describe --under-min-isr-partitions"
+	return Command(cfg, "kafka-topics.sh", "--describe --under-min-isr-partitions")
 }
 
 // FindLeaderlessCommand lists partitions without a leader.
 func FindLeaderlessCommand(cfg Config) string {
-	return "kafka-topics.sh --bootstrap-server " + cfg.bootstrap() +
-		" --describe --unavailable-partitions"
+	return Command(cfg, "kafka-topics.sh", "--describe --unavailable-partitions")
 }
 
 // FindQuotasCommand lists the quotas of all users; those of client ids have a list of their own.
 func FindQuotasCommand(cfg Config) string {
-	return "kafka-configs.sh --bootstrap-server " + cfg.bootstrap() +
-		" --describe --entity-type users   # and --entity-type clients"
+	return Command(cfg, "kafka-configs.sh",
+		"--describe --entity-type users   # and --entity-type clients")
 }
 
 // AllowCommand gives our login a right: options of kafka-acls.sh, the topic among them. Only the
@@ -85,6 +96,6 @@ func AllowCommand(cfg Config, right string) string {
 	if of != "" {
 		login, remark = "NAME", "   # NAME: "+of+", as the brokers map it"
 	}
-	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s %s%s",
-		cfg.bootstrap(), login, right, remark)
+	return Command(cfg, "kafka-acls.sh", fmt.Sprintf("--add --allow-principal %s %s%s",
+		terminal.ShellWord("User:"+login), right, remark))
 }

@@ -249,7 +249,7 @@ func (c *Config) unreachable(failed []error) *OpenError {
 			"false: openssl s_client -connect " + addr
 	default:
 		e.Hint = "check sink.kafka.brokers, and that a broker listens there: " +
-			"kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
+			Command(*c, "kafka-broker-api-versions.sh", "")
 	}
 	return e
 }

@@ -260,9 +260,8 @@ func (o ownTopic) ensure(ctx context.Context, c *Client,
 	unread = c.settings(ctx, topic, &report)
 	is, wanted := report.CleanupPolicy, o.settings["cleanup.policy"]
 	if unread == nil && is != wanted {
-		err = Advise(fmt.Errorf("cleanup.policy is %s, %s", is, o.why),
-			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=%s",
-			c.Config.bootstrap(), topic, wanted)
+		err = Advise(fmt.Errorf("cleanup.policy is %s, %s", is, o.why), "%s",
+			AlterTopicCommand(*c.Config, topic, "cleanup.policy", wanted))
 	}
 	return false, report, unread, err
 }

@@ -98,7 +98,7 @@ func (b *base) tooLarge(topic string, size int, what string) error {
 	err := fmt.Errorf("%w: %s, sink.kafka.max_message_bytes is %d", sink.ErrTooLarge, what,
 		b.cfg.MaxMessageBytes)
 	return kafka.Advise(err, "raise it together with the topic's limit: %s",
-		kafka.RaiseTopicLimitCommand(b.cfg, topic, size+1024))
+		kafka.AlterTopicCommand(b.cfg, topic, "max.message.bytes", size+1024))
 }
 
 // latestTimestamp is the last timestamp, in milliseconds, that the client writes correctly: it
