@@ -47,6 +47,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	r.mu.Lock()
 	r.session, r.streamed, r.openFrom, r.reportedBytes = s, true, r.openedAt, 0
 	r.state.Sessions++
+	r.state.SystemID = s.source.SystemID
 	number := r.state.Sessions
 	r.mu.Unlock()
 	r.parts.Metrics.SessionsOpened.Inc()

@@ -483,6 +483,10 @@ func TestRelay_LetsGoOfAnotherServer(t *testing.T) {
 	}
 	r := x.run()
 	r.waitPhase(relay.Streaming)
+	id, err := postgres.SystemIdentifier(x.ctx, x.conn)
+	require.NoError(t, err)
+	require.Equal(t, id, r.State().SystemID)
 	x.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '` + x.slot + `'`)
 	require.ErrorIs(t, r.end(), replication.ErrIdentityChanged)
+	require.Equal(t, id, r.State().SystemID)
 }

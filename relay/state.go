@@ -58,13 +58,15 @@ type Pause struct {
 
 // State is a snapshot of the relay. Positions keep their last value while disconnected.
 type State struct {
-	Phase             Phase         `json:"phase"`
-	Since             time.Time     `json:"since"`            // when Phase began
-	Error             string        `json:"error,omitempty"`  // of the last session, or empty
-	Reason            string        `json:"reason,omitempty"` // of Error: broker_unreachable, ...
-	Next              string        `json:"next,omitempty"`   // what to do about Error, in lines
-	NextAttempt       time.Time     `json:"next_attempt,omitzero"`
-	Sessions          int           `json:"sessions"` // opened so far
+	Phase       Phase     `json:"phase"`
+	Since       time.Time `json:"since"`            // when Phase began
+	Error       string    `json:"error,omitempty"`  // of the last session, or empty
+	Reason      string    `json:"reason,omitempty"` // of Error: broker_unreachable, ...
+	Next        string    `json:"next,omitempty"`   // what to do about Error, in lines
+	NextAttempt time.Time `json:"next_attempt,omitzero"`
+	Sessions    int       `json:"sessions"` // opened so far
+	// SystemID is the server's system identifier; empty before the first session.
+	SystemID          string        `json:"system_id,omitempty"`
 	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
 	AckedLSN          pglogrepl.LSN `json:"acked_lsn"`
 	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"` // as last sent to the server

@@ -39,6 +39,7 @@ type checker struct {
 	topics []string       // named by the user
 	beside bool           // in the process of the relay
 	relay  *status.Report // of a relay that answers at http.listen; nil: none, or beside
+	own    bool           // relay is about the same slot
 }
 
 func (c checker) run(ctx context.Context) []Finding {
@@ -48,7 +49,7 @@ func (c checker) run(ctx context.Context) []Finding {
 	findings := Loaded(c.loaded)
 	seen := newSamples(c.topics, c.beside, cfg.Snapshot.On())
 	if !c.beside {
-		c.relay = relayAt(ctx, cfg.HTTP)
+		c.findRelay(ctx)
 	}
 	var writeBack func(ctx context.Context, conn *pgx.Conn) ([]Finding, error)
 	if cfg.WriteBack.Enabled {

@@ -86,7 +86,7 @@ func (c *checker) conditions(o monitor.Observation) []health.Condition {
 	without := []string{health.PublicationBroken, health.SlotLost}
 	var all []health.Condition
 	cfg := c.loaded.Config
-	if c.relay != nil && c.relay.About(cfg.Slot.Name) {
+	if c.own {
 		all = slices.Clone(c.relay.Verdict.Conditions)
 	} else {
 		without = append(without, health.NotReady)

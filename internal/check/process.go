@@ -119,23 +119,22 @@ func (c *checker) listen(code, address string) []Finding {
 		"choose another for "+key+", or stop the process that has it: ss -ltnp")
 	switch {
 	case !errors.Is(err, syscall.EADDRINUSE), c.relay == nil:
-	case c.relay.About(c.loaded.Config.Slot.Name):
+	case c.own:
 		// The admin listener answers nothing without the token: it is taken to be the same relay's.
 		f = found(code, address, fmt.Sprintf("the relay has it, process %d", c.relay.PID))
 	case code == "http_listen":
-		f.Observed = fmt.Sprintf("the relay of slot %q answers", c.relay.Slot.Name)
+		f.Observed = c.relay.Whose(c.loaded.Config.Slot.Name) + " answers"
 		f.Required = "an address of its own for each relay on one machine"
 	}
 	return []Finding{f}
 }
 
-// relayAt is the report of the relay that answers at http.listen, nil if none does.
-func relayAt(ctx context.Context, c httpserver.Config) *status.Report {
-	r, err := status.FromDaemon(ctx, c)
-	if err != nil || r.PID == 0 {
-		return nil
+// findRelay gets the report of the relay that answers at http.listen, if one does.
+func (c *checker) findRelay(ctx context.Context) {
+	c.relay, c.own = nil, false
+	if r, err := status.FromDaemon(ctx, c.loaded.Config.HTTP); err == nil && r.PID != 0 {
+		c.relay, c.own = &r, r.About(ctx, c.loaded.Config)
 	}
-	return &r
 }
 
 // adminExposed warns of an admin listener that other machines reach.

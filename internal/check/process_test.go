@@ -150,7 +150,7 @@ func answering(t *testing.T, report *status.Report) string {
 func (c *checker) at(t *testing.T, address string) Finding {
 	t.Helper()
 	c.loaded.Config.HTTP.Listen = address
-	c.relay = relayAt(t.Context(), c.loaded.Config.HTTP)
+	c.findRelay(t.Context())
 	found := c.listen("http_listen", address)
 	require.Len(t, found, 1)
 	return found[0]
@@ -181,11 +181,17 @@ func TestListen_TellsOurRelayFromOthers(t *testing.T) {
 			Slot: slot.Status{Slot: slot.Slot{Name: "another"}}}))
 	require.Equal(t, SeverityError, f.Severity)
 	require.Contains(t, f.Observed, `slot "another"`)
+
+	c.loaded.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/crm")
+	own.Slot.Database = "shop"
+	f = c.at(t, answering(t, own))
+	require.Equal(t, SeverityError, f.Severity)
+	require.Equal(t, `the relay of slot "postrider" in another database (shop) answers`, f.Observed)
 }
 
 // A relay that answers has watched for longer than one look.
 func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
-	c := &checker{loaded: &config.Loaded{Config: config.Default()}}
+	c := &checker{loaded: &config.Loaded{Config: config.Default()}, own: true}
 	c.relay = &status.Report{PID: 1, Slot: slot.Status{Slot: slot.Slot{Name: "postrider"}}, Verdict: health.Verdict{Conditions: []health.Condition{
 		{Name: health.TimeToLoss, Severity: health.Critical,
 			Reason: "slot \"postrider\" can be lost in about 20m", WAL: "1 GiB",

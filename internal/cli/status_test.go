@@ -217,6 +217,13 @@ func TestStatus_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {
 		`that of "billing"`, stderr)
 	require.Contains(t, stderr, "query the database: ")
 
+	file = "[postgres]\nurl = \"postgres://127.0.0.1:1/crm\"\n" +
+		serveStatus(t, func() any { return statustest.Well() })
+	code, stdout, stderr = command(t, file, "status")
+	require.Equal(t, exit.Unavailable, code, stdout)
+	require.Regexp(t, `the relay of slot "postrider" in another database \(shop\) answers at http.listen`,
+		stderr)
+
 	file = "[postgres]\nurl = \"postgres://127.0.0.1:1/shop\"\n" +
 		serveStatus(t, func() any { return status.Report{Source: status.SourceDaemon} })
 	code, _, stderr = command(t, file, "status", "--slot-name", "billing")

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,7 +25,6 @@ import (
 	"github.com/postrider/postrider/internal/logging"
 	"github.com/postrider/postrider/internal/memory"
 	"github.com/postrider/postrider/internal/metrics"
-	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/internal/writeback"
@@ -57,6 +53,7 @@ type Daemon struct {
 	started  time.Time
 	writer   *writeback.Writer // nil: [write_back] is off
 	letters  *openLetters      // of writer
+	servers  []string          // of postgres.url: reading that takes files
 
 	// Of run alone; nil otherwise.
 	supervisor *supervisor
@@ -90,6 +87,7 @@ func New(
 	if l.Config.WriteBack.Enabled {
 		d.writer = writeback.New(d.writeBackParts())
 	}
+	d.servers, _, _ = l.Config.Postgres.Place()
 	d.loaded.Store(l)
 	d.page = &page{d: d, check: pageCheck{run: d.findings}}
 	p.observed = func(o monitor.Observation) { d.page.take(o, d.Relay.State()) }
@@ -124,6 +122,7 @@ func (d *Daemon) ready() (state string, err error) {
 func (d *Daemon) report() status.Report {
 	r := status.New(time.Now(), os.Getpid(), d.started, d.Relay.State(), d.Observation(),
 		d.loaded.Load().Config)
+	r.Servers = d.servers
 	r.Verdict.ChangeHints(d.env.Hint)
 	r.Verdict = d.health.Fill(r.Verdict)
 	if d.writer != nil {
@@ -231,18 +230,8 @@ func (d *Daemon) watch(ctx, stop context.Context, log zerolog.Logger) {
 func AboutAlerts(cfg config.Config) alerts.About {
 	about := alerts.About{Slot: cfg.Slot.Name, Version: build.Release()}
 	about.Instance, _ = os.Hostname()
-	pc, err := postgres.ParseConfig(cfg.Postgres)
-	if err != nil {
-		return about
-	}
-	about.Database = cmp.Or(pc.Database, pc.User) // as the server takes it
-	hosts := []string{net.JoinHostPort(pc.Host, strconv.Itoa(int(pc.Port)))}
-	for _, f := range pc.Fallbacks { // there is one for each host, and for each way to it
-		if host := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(hosts, host) {
-			hosts = append(hosts, host)
-		}
-	}
-	about.Server = strings.Join(hosts, ",")
+	servers, database, user := cfg.Postgres.Place()
+	about.Server, about.Database = strings.Join(servers, ","), cmp.Or(database, user)
 	return about
 }
 

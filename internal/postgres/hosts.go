@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,6 +15,22 @@ import (
 func targets(pc *pgconn.Config) []*pgconn.FallbackConfig {
 	first := &pgconn.FallbackConfig{Host: pc.Host, Port: pc.Port, TLSConfig: pc.TLSConfig}
 	return append([]*pgconn.FallbackConfig{first}, pc.Fallbacks...)
+}
+
+// Place is where the setting leads: host:port of each server, the database, empty if it is not
+// given, and the user, whose name it has then. All are empty if the setting cannot be read.
+func (c Config) Place() (servers []string, database, user string) {
+	pc, err := ParseConfig(c)
+	if err != nil {
+		return nil, "", ""
+	}
+	for _, t := range targets(&pc.Config) { // one or two for each host
+		server := net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port)))
+		if !slices.Contains(servers, server) {
+			servers = append(servers, server)
+		}
+	}
+	return servers, pc.Database, pc.User
 }
 
 func setTargets(pc *pgconn.Config, targets []*pgconn.FallbackConfig) {

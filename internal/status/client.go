@@ -77,9 +77,9 @@ func request(
 // does not answer, or another relay does.
 func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	r, daemonErr := FromDaemon(ctx, l.Config.HTTP)
-	if daemonErr == nil && !r.About(l.Config.Slot.Name) {
-		daemonErr = fmt.Errorf("the relay of slot %q answers at http.listen (%s), and not that of %q",
-			r.Slot.Name, l.Config.HTTP.Listen, l.Config.Slot.Name)
+	if name := l.Config.Slot.Name; daemonErr == nil && !r.About(ctx, l.Config) {
+		daemonErr = fmt.Errorf("%s answers at http.listen (%s), and not that of %q", r.Whose(name),
+			l.Config.HTTP.Listen, name)
 	}
 	if daemonErr == nil {
 		return r, nil
@@ -105,7 +105,7 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	return r, nil
 }
 
-// FromDaemon returns the report of the relay on this machine, whichever slot it is about.
+// FromDaemon returns the report of the relay on this machine, whatever it is about.
 func FromDaemon(ctx context.Context, c httpserver.Config) (r Report, err error) {
 	err = GetJSON(ctx, c, "/status", &r)
 	if err == nil && r.Source != SourceDaemon {

@@ -8,7 +8,10 @@
 package status
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +40,7 @@ type Report struct {
 	Slot        slot.Status         // zero until the first observation
 	Monitor     monitor.Observation // the rest of the observation; its Slot is zero
 	Sink        SinkReport
+	Servers     []string         // host:port of each in postgres.url; nil: not known
 	WriteBack   *writeback.State // nil: it is off, or the daemon does not answer
 }
 
@@ -95,10 +99,41 @@ func (r *Report) Judge(
 	})
 }
 
-// About reports whether r is about the slot of that name, and not of another relay that has the
-// address. A report without a slot may be about any.
-func (r *Report) About(slotName string) bool {
-	return r.Slot.Name == "" || r.Slot.Name == slotName
+// About reports whether r is about the slot of cfg in the database of cfg, and not of another
+// relay that has the address. What r does not tell may be about any. It asks the database, within
+// requestTimeout, only if the two write server or database differently: localhost and 127.0.0.1
+// can be one server, and a pooler can have a name of its own for a database.
+func (r *Report) About(ctx context.Context, cfg config.Config) bool {
+	if r.Slot.Name != "" && r.Slot.Name != cfg.Slot.Name {
+		return false
+	}
+	servers, database, _ := cfg.Postgres.Place()
+	sameName := r.Slot.Database == "" || database == "" || r.Slot.Database == database
+	if sameName && (len(r.Servers) == 0 || slices.Equal(r.Servers, servers)) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	id, err := postgres.IdentifySystem(ctx, cfg.Postgres)
+	if err != nil {
+		return sameName
+	}
+	return (r.Slot.Database == "" || r.Slot.Database == id.DBName) &&
+		(r.Relay.SystemID == "" || r.Relay.SystemID == id.SystemID)
+}
+
+// Whose names the relay that r is about for one of the slot of that name: by its slot, and by its
+// database if the slots have the same name.
+func (r *Report) Whose(slotName string) string {
+	text := fmt.Sprintf("the relay of slot %q", r.Slot.Name)
+	if r.Slot.Name != slotName {
+		return text
+	}
+	text += " in another database (" + r.Slot.Database
+	if len(r.Servers) > 0 {
+		text += " at " + strings.Join(r.Servers, ",")
+	}
+	return text + ")"
 }
 
 // LSN is an LSN in PostgreSQL's text form: psql takes it, and no JSON parser rounds it.
@@ -134,6 +169,7 @@ type (
 		Slot        slot.Status    `json:"slot,omitzero"`
 		Monitor     monitorJSON    `json:"monitor,omitzero"`
 		Sink        SinkReport     `json:"sink"`
+		Servers     []string       `json:"servers,omitempty"`
 
 		WriteBack *writeback.State `json:"write_back,omitempty"`
 	}
@@ -150,7 +186,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	return json.Marshal(reportJSON{
 		r.Verdict, r.Version, r.PID, r.StartedAt, r.Source, r.DaemonError,
 		relayJSON{st, LSN(st.ReceivedLSN), LSN(st.AckedLSN), LSN(st.ConfirmedFlushLSN)},
-		r.Slot, monitorJSON{Observation: r.Monitor}, r.Sink, r.WriteBack,
+		r.Slot, monitorJSON{Observation: r.Monitor}, r.Sink, r.Servers, r.WriteBack,
 	})
 }
 
@@ -165,6 +201,6 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 	st.AckedLSN = pglogrepl.LSN(in.Relay.AckedLSN)
 	st.ConfirmedFlushLSN = pglogrepl.LSN(in.Relay.ConfirmedFlushLSN)
 	*r = Report{in.Verdict, in.Version, in.PID, in.StartedAt, in.Source, in.DaemonError, st, in.Slot,
-		in.Monitor.Observation, in.Sink, in.WriteBack}
+		in.Monitor.Observation, in.Sink, in.Servers, in.WriteBack}
 	return nil
 }

@@ -9,13 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/ratelimit"
+	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/internal/status/statustest"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
@@ -23,6 +27,7 @@ func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 	want.Relay.OldestUnacked, want.Relay.Error, want.DaemonError = statustest.Ago(time.Second),
 		"an error", "another"
 	want.Relay.Rate = ratelimit.State{MaxRate: ratelimit.Rate{Rows: 500}, Messages: 7}
+	want.Servers, want.Relay.SystemID = []string{"db-1:5432"}, "7300000000000000001"
 	b, err := json.Marshal(want)
 	require.NoError(t, err)
 	var got status.Report
@@ -187,4 +192,51 @@ func TestWriteReport_CommandsNoTerminal(t *testing.T) {
 	require.NoError(t, status.Write(&b, r, statustest.Now, false))
 	require.Contains(t, b.String(), " in database shop [2K   ok, active")
 	require.False(t, strings.ContainsAny(b.String()+status.Line(r, statustest.Now), "\x1b\u202e\u009b"), "%q", b.String())
+}
+
+// Two relays with the default slot.name and http.listen, of two databases.
+func TestAbout_TellsDatabasesApart(t *testing.T) {
+	server, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	cfg := config.Default()
+	cfg.Postgres.URL = secret.Of(server.DSN())
+	servers, database, _ := cfg.Postgres.Place()
+	id, err := postgres.IdentifySystem(t.Context(), cfg.Postgres)
+	require.NoError(t, err)
+	nobody := config.Default()
+	nobody.Postgres.URL = secret.Of("postgres://" + parts.Nobody(t) + "/" + database)
+	report := func(change func(*status.Report)) *status.Report {
+		r := statustest.Well()
+		r.Slot.Database, r.Servers, r.Relay.SystemID = database, servers, id.SystemID
+		change(&r)
+		return &r
+	}
+	for name, test := range map[string]struct {
+		change        func(*status.Report)
+		want, unasked bool // with the database, and where it does not answer
+	}{
+		"the same":               {func(*status.Report) {}, true, true},
+		"another slot":           {func(r *status.Report) { r.Slot.Name = "billing" }, false, false},
+		"another database":       {func(r *status.Report) { r.Slot.Database = "crm" }, false, false},
+		"another name of a host": {func(r *status.Report) { r.Servers = []string{"db:1"} }, true, true},
+		"another server": {func(r *status.Report) {
+			r.Servers, r.Relay.SystemID = []string{"db:1"}, "1"
+		}, false, true},
+		"a server without a session": {func(r *status.Report) {
+			r.Servers, r.Relay.SystemID = []string{"db:1"}, ""
+		}, true, true},
+		"an older relay":   {func(r *status.Report) { r.Servers, r.Relay.SystemID = nil, "" }, true, true},
+		"nothing observed": {func(r *status.Report) { r.Slot = slot.Status{} }, true, true},
+	} {
+		require.Equal(t, test.want, report(test.change).About(t.Context(), cfg), name)
+		require.Equal(t, test.unasked, report(test.change).About(t.Context(), nobody), name)
+	}
+	r := report(func(r *status.Report) { r.Slot.Database, r.Servers = "crm", []string{"db:1"} })
+	require.Equal(t, `the relay of slot "postrider" in another database (crm at db:1)`,
+		r.Whose("postrider"))
+	require.Equal(t, `the relay of slot "postrider"`, r.Whose("billing"))
+
+	none := config.Default() // the environment of the relay, and not that of the command, has postgres.url
+	require.True(t, report(func(*status.Report) {}).About(t.Context(), none))
 }

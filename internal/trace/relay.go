@@ -14,10 +14,11 @@ type Relay struct {
 	Recent []relay.Published // a sample of the events that were acknowledged last
 }
 
-// OfDaemon queries the relay on this machine; nil: it does not answer, or it has another slot.
+// OfDaemon queries the relay on this machine; nil: it does not answer, or it is of another slot or
+// database.
 func OfDaemon(ctx context.Context, cfg config.Config) *Relay {
 	r, err := status.FromDaemon(ctx, cfg.HTTP)
-	if err != nil || !r.About(cfg.Slot.Name) {
+	if err != nil || !r.About(ctx, cfg) {
 		return nil
 	}
 	var recent status.Events

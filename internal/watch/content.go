@@ -47,7 +47,8 @@ func load(ctx context.Context, l *config.Loaded, t tab) content {
 			return loadReport(ctx, l, t)
 		}
 	}
-	if r := (status.Report{Slot: c.slot.Slot}); !r.About(l.Config.Slot.Name) {
+	r, err := status.FromDaemon(ctx, l.Config.HTTP)
+	if err != nil || !r.About(ctx, l.Config) {
 		return loadReport(ctx, l, t)
 	}
 	c.at = time.Now()

@@ -202,7 +202,8 @@ func TestWatch_ShowsNothingThatIsOver(t *testing.T) {
 	shown.Store(&bad)
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := shown.Load()
-		part := map[string]any{"/api/slot": c.slot, "/api/verdict": c.verdict, "/api/topics": c.topics}[r.URL.Path]
+		part := map[string]any{"/api/slot": c.slot, "/api/verdict": c.verdict, "/api/topics": c.topics,
+			"/status": statustest.Well()}[r.URL.Path]
 		if part == nil {
 			part = struct{}{}
 		}
@@ -282,8 +283,8 @@ func TestWatch_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {
 	defer relays.Close()
 	l := &config.Loaded{Config: config.Default()}
 	l.Config.HTTP.Listen = strings.TrimPrefix(relays.URL, "http://")
-	l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/none")
 	for shows := range tabs {
+		l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/shop")
 		l.Config.Slot.Name = "postrider"
 		c := load(t.Context(), l, shows)
 		require.NoError(t, c.err)
@@ -291,6 +292,11 @@ func TestWatch_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {
 		l.Config.Slot.Name = "billing"
 		c = load(t.Context(), l, shows)
 		require.ErrorContains(t, c.err, `the relay of slot "postrider" answers`, "%s", tabNames[shows])
+		require.Empty(t, c.verdict)
+		l.Config.Slot.Name = "postrider"
+		l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/crm")
+		c = load(t.Context(), l, shows)
+		require.ErrorContains(t, c.err, `the relay of slot "postrider" in another database (shop) answers`)
 		require.Empty(t, c.verdict)
 	}
 }
