@@ -1,6 +1,7 @@
 package credentials_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -15,9 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/credentials"
+	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -117,18 +120,24 @@ func requireGoogle(t *testing.T, token credentials.Token, err error, email strin
 	require.Equal(t, "ya29.token", text[2])
 }
 
-func TestGoogle_TakesAServiceAccountsKey(t *testing.T) {
-	status := http.StatusOK
-	server := google(t, &status)
+// serviceAccount is a file with the key of one, whose tokens come from endpoint.
+func serviceAccount(t *testing.T, endpoint string) string {
+	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
 	account, err := json.Marshal(map[string]string{"type": "service_account",
 		"client_email": "postrider@example.iam.gserviceaccount.com", "private_key_id": "1",
 		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
 			Bytes: x509.MarshalPKCS1PrivateKey(key)})),
-		"token_uri": server.URL + "/token"})
+		"token_uri": endpoint})
 	require.NoError(t, err)
-	login := credentials.Google{CredentialsFile: file(t, string(account))}
+	return file(t, string(account))
+}
+
+func TestGoogle_TakesAServiceAccountsKey(t *testing.T) {
+	status := http.StatusOK
+	server := google(t, &status)
+	login := credentials.Google{CredentialsFile: serviceAccount(t, server.URL+"/token")}
 	token, err := login.KafkaToken(parts.Within(t, patience), "sink.kafka.sasl.google", "")
 	requireGoogle(t, token, err, "postrider@example.iam.gserviceaccount.com")
 	token, err = login.Token(parts.Within(t, patience), "postgres.google", credentials.CloudSQLScope)
@@ -170,4 +179,70 @@ func TestGoogle_TakesTheMachinesIdentity(t *testing.T) {
 	t.Setenv("HOME", t.TempDir()) // no login of gcloud
 	token, err := credentials.Google{}.KafkaToken(parts.Within(t, patience), "sink.kafka.sasl.google", "")
 	requireGoogle(t, token, err, "machine@example.iam.gserviceaccount.com")
+}
+
+// An endpoint that takes the request and never answers holds up neither a connection nor a stop.
+func TestLogins_EndWithTheirContext(t *testing.T) {
+	const section, atOnce = "section", 3 * time.Second
+	released := make(chan struct{})
+	mute := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		<-released
+	}))
+	t.Cleanup(func() { close(released); mute.Close() })
+	for _, name := range []string{"GOOGLE_APPLICATION_CREDENTIALS", "AZURE_FEDERATED_TOKEN_FILE",
+		"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AWS_ACCESS_KEY_ID", "AWS_PROFILE",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(mute.URL, "http://"))
+	t.Setenv("IDENTITY_ENDPOINT", mute.URL)
+	t.Setenv("IDENTITY_HEADER", "header")
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", mute.URL)
+	key := credentials.Google{CredentialsFile: serviceAccount(t, mute.URL)}
+	provider := credentials.OIDC{TokenURL: mute.URL, ClientID: "postrider",
+		ClientSecret: secret.Of("secret")}
+	for name, login := range map[string]func(context.Context) error{
+		"the key of a service account of Google": func(ctx context.Context) error {
+			_, err := key.Token(ctx, section, credentials.CloudSQLScope)
+			return err
+		},
+		"the same for Kafka": func(ctx context.Context) error {
+			_, err := key.KafkaToken(ctx, section, "")
+			return err
+		},
+		"Google's metadata server": func(ctx context.Context) error {
+			_, err := credentials.Google{}.KafkaToken(ctx, section, "")
+			return err
+		},
+		"Entra": func(ctx context.Context) error {
+			_, err := credentials.Azure{ClientID: "77777777-2222-3333-4444-555555555555"}.Token(ctx,
+				section, credentials.AzurePostgreSQLScope)
+			return err
+		},
+		"MSK": func(ctx context.Context) error {
+			_, err := credentials.AWS{Region: "eu-central-1"}.MSKToken(ctx, section, "kafka")
+			return err
+		},
+		"RDS": func(ctx context.Context) error {
+			_, err := credentials.AWS{Region: "eu-central-1"}.RDSToken(ctx, section, "db:5432", "relay")
+			return err
+		},
+		"an OpenID Connect provider": func(ctx context.Context) error {
+			_, err := provider.Fetch(ctx, section)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ended := make(chan error, 1)
+		go func() { ended <- login(ctx) }() // ends by now, or with mute
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, credentials.ErrUnavailable, name)
+			require.ErrorContains(t, err, "no answer in time", name)
+		case <-time.After(atOnce):
+			assert.Fail(t, "it waits on", name)
+		}
+		cancel()
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -74,9 +75,44 @@ func (c Google) KafkaToken(ctx context.Context, section, principal string) (Toke
 	return t, nil
 }
 
+// token waits for obtain until ctx ends. The client of the metadata server takes no context: it
+// gives up by itself, after some requests of 5 s. All other requests end with ctx.
 func (c Google) token(ctx context.Context, section, scope string) (Token, *google.Credentials,
 	error) {
-	found, err := c.find(ctx, scope)
+	type result struct {
+		token Token
+		found *google.Credentials
+		err   error
+	}
+	obtained := make(chan result, 1)
+	go func() {
+		var r result
+		r.token, r.found, r.err = c.obtain(ctx, section, scope)
+		obtained <- r
+	}()
+	select {
+	case r := <-obtained:
+		return r.token, r.found, r.err
+	case <-ctx.Done():
+		return Token{}, nil, c.failure(ctx, section, context.Cause(ctx))
+	}
+}
+
+// bound sends requests that end with a context, whatever they were made with: the token source of
+// a service account's key makes them without one.
+type bound struct{ ctx context.Context }
+
+func (b bound) RoundTrip(r *http.Request) (*http.Response, error) {
+	return http.DefaultTransport.RoundTrip(r.WithContext(b.ctx))
+}
+
+func (c Google) obtain(ctx context.Context, section, scope string) (Token, *google.Credentials,
+	error) {
+	client := &http.Client{Transport: bound{ctx}}
+	found, err := c.find(context.WithValue(ctx, oauth2.HTTPClient, client), scope)
+	if ctx.Err() != nil {
+		return Token{}, nil, c.failure(ctx, section, context.Cause(ctx))
+	}
 	if err != nil {
 		return Token{}, nil, &Error{Class: ErrRefused, Err: err,
 			Text: "Google credentials (" + section + "): " + plain(err.Error()),
