@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/secret"
 )
 
 // write makes a configuration file, and a working directory in which it has the name that problems
@@ -413,6 +415,30 @@ func TestLoad_LetsAHigherLayerReplaceASecretFileByAValue(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "postgres://db/x", url)
 	require.Equal(t, "env POSTRIDER_POSTGRES_URL", l.Origin("postgres.url"))
+}
+
+// systemd removes the credentials of a unit that has ended, which is when recover and check are run.
+func TestLoad_TakesTheFileBehindACredentialThatIsGone(t *testing.T) {
+	write(t, "[postgres]\nurl_file = '/run/credentials/none.service/postgres_url'\n")
+	l, err := Load(Source{})
+	require.NoError(t, err)
+	err = l.Validate("postgres")
+	require.ErrorContains(t, err, "no such file")
+	require.ErrorContains(t, err, "systemd keeps it only while the unit runs")
+	require.ErrorContains(t, err, "POSTRIDER_POSTGRES_URL_FILE=/etc/postrider/postgres_url")
+
+	file := filepath.Join(t.TempDir(), "postgres_url")
+	require.NoError(t, os.WriteFile(file, []byte("postgres://db/x\n"), 0o600))
+	l, err = Load(Source{Env: []string{"POSTRIDER_POSTGRES_URL_FILE=" + file}})
+	require.NoError(t, err)
+	require.NoError(t, l.Validate("postgres"))
+	url, err := l.Config.Postgres.URL.Reveal()
+	require.NoError(t, err)
+	require.Equal(t, "postgres://db/x", url)
+
+	_, err = secret.File("/nowhere").Reveal()
+	require.ErrorContains(t, err, "no such file")
+	require.NotContains(t, err.Error(), "systemd")
 }
 
 func TestLoad_WarnsOfUnknownVariablesOfOurs(t *testing.T) {

@@ -10,6 +10,9 @@ import (
 
 const masked = "********"
 
+// systemdCredentials is where the files of LoadCredential= are, until the unit ends.
+const systemdCredentials = "/run/credentials/"
+
 // Secret is a password or a URL with one. Whatever prints it prints asterisks.
 // The zero value is "not set".
 type Secret struct {
@@ -39,6 +42,11 @@ func (s Secret) Reveal() (string, error) {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
 	b, err := os.ReadFile(s.file)
+	if err != nil && strings.HasPrefix(s.file, systemdCredentials) {
+		return "", fmt.Errorf("read secret: %w; systemd keeps it only while the unit runs: for "+
+			"a command by hand set the key's variable to the file that LoadCredential= names, as in "+
+			"POSTRIDER_POSTGRES_URL_FILE=/etc/postrider/postgres_url", err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
