@@ -42,14 +42,7 @@ func (c tableCheck) run(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{errorFinding("registry", "registry.urls", err)}
 	}
-	r, err := router.New(c.cfg.Router, c.cfg.Format, router.Options{
-		Registries: registries,
-		Tables:     c.cfg.Replication.Tables, MessagePrefixes: c.cfg.Replication.Messages,
-		OwnTopics: c.cfg.OwnTopics(),
-		Describe: func(oid, _ uint32) (*router.Table, error) {
-			return catalog.Describe(ctx, c.conn, oid)
-		},
-	})
+	r, err := NewRouter(ctx, c.conn, c.cfg, registries)
 	if err == nil {
 		err = r.Check(c.rel)
 	}
@@ -69,6 +62,20 @@ func (c tableCheck) run(ctx context.Context) []Finding {
 	}
 	fs.add(c.rows(ctx, r)...)
 	return fs
+}
+
+// NewRouter makes the router of a preview: with rows of tables, and registries that register
+// nothing. It describes tables over conn, which must not be busy when a row is routed.
+func NewRouter(ctx context.Context, conn *pgx.Conn, cfg config.Config,
+	registries router.Registries) (*router.Router, error) {
+	return router.New(cfg.Router, cfg.Format, router.Options{
+		Registries: registries,
+		Tables:     cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
+		OwnTopics: cfg.OwnTopics(),
+		Describe: func(oid, _ uint32) (*router.Table, error) {
+			return catalog.Describe(ctx, conn, oid)
+		},
+	})
 }
 
 // nullable finds columns of topic, key and type that may be NULL: a row without a topic or a key

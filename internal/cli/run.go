@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,7 @@ order, run waits and tries again; 'postrider check' says at once what is missing
 				log.Warn().Msg(w)
 			}
 			if printOnly {
-				return daemon.DryRun(ctx, l.Config, a.environment(), log)
+				return daemon.DryRun(ctx, l.Config, a.environment(), time.Time{}, log)
 			}
 			return daemon.Run(ctx, l, a.environment(), level, log)
 		}),

@@ -21,14 +21,9 @@ topics stay as they are.
 
 --since prints rows that are in the table already before it follows: a duration (1h) or a time
 (2026-01-31T12:00:00Z), compared with the column created_at. Unlike streaming, that needs the
-right to SELECT.`,
+right to SELECT. A row that is committed while it begins can be printed twice.`,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
-			if !from.IsZero() {
-				if err := daemon.PrintExisting(ctx, l.Config, from, a.Stdout); err != nil {
-					return err
-				}
-			}
-			return daemon.DryRun(ctx, l.Config, a.environment(), a.newLogger(l.Config.Log))
+			return daemon.DryRun(ctx, l.Config, a.environment(), from, a.newLogger(l.Config.Log))
 		}, "postgres", "replication", "router", "format", "log"),
 	}
 	timeFlag(cmd, &from, "since", "print rows from the table first: a `duration` or time")

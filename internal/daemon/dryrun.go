@@ -11,24 +11,53 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
 )
 
 // DryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the
-// replication connection, so it is gone with it, however this process ends.
-func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog.Logger) error {
+// replication connection, so it is gone with it, however this process ends. It prints the rows
+// that are in the tables since a time first, unless since is zero; what is committed meanwhile
+// comes from the slot, a row that is committed while it is made from both.
+func DryRun(ctx context.Context, cfg config.Config, env Environment, since time.Time,
+	log zerolog.Logger) error {
 	cfg.Slot.Name = slot.TemporaryName("tail")
 	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
 	kill, stop, release := Signals(ctx, log)
 	defer release()
+	kill, end := context.WithCancel(kill)
+	defer end()
 	parts := Unmeasured(env, cfg, log).Temporary()
 	parts.Broker.OpenSink = stdout.Open(env.Stdout)
-	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
+	var unprinted error
+	if open := parts.DeadLetters.Open; !since.IsZero() {
+		// The last step of a session that opens: one that fails before is tried again.
+		parts.DeadLetters.Open = func(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (
+			deadletter.Handler, error) {
+			letters, err := open(ctx, source, begin)
+			if err == nil {
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				defer context.AfterFunc(stop, cancel)()
+				if err = printExisting(ctx, cfg, since, env.Stdout); err != nil {
+					unprinted = err
+					end() // else the relay would print again
+				}
+			}
+			return letters, err
+		}
+	}
+	err := relay.New(cfg.Relay, parts).Run(kill, stop)
+	if unprinted != nil && stop.Err() == nil {
+		return unprinted
+	}
+	if err != nil {
 		f := exit.Explain(err)
 		f.WAL = "nothing changed: the relay's slot was not touched"
 		return f
