@@ -104,12 +104,16 @@ func (c Config) KeyColumns(table string) backfill.KeyColumns {
 	return r
 }
 
-// WriteBackTables are the tables that are written back, with the columns that their routers use.
+// WriteBackTables are the tables that are written back.
 func (c Config) WriteBackTables() []prune.Source {
-	names := c.WriteBack.Tables
-	if len(names) == 0 {
-		names = c.Replication.Tables
+	if len(c.WriteBack.Tables) > 0 {
+		return c.Sources(c.WriteBack.Tables)
 	}
+	return c.Sources(c.Replication.Tables)
+}
+
+// Sources are tables with the columns that their routers use.
+func (c Config) Sources(names []string) []prune.Source {
 	tables := make([]prune.Source, len(names))
 	for i, name := range names {
 		columns := c.KeyColumns(name)

@@ -51,12 +51,7 @@ func (p *Pipeline) newPruner(lockWait time.Duration) (pruner *prune.Pruner, end 
 	parts := prune.Parts{
 		Postgres: p.Config.Postgres, Config: p.Config.Prune, Slot: p.Config.Slot.Name,
 		Publication: p.Config.Replication.Publication, Metrics: p.metrics, Log: p.Component("prune"),
-		LockWait: lockWait,
-	}
-	for _, table := range p.Config.Replication.Tables {
-		columns := p.Config.KeyColumns(table)
-		parts.Tables = append(parts.Tables,
-			prune.Source{Table: table, ID: columns.ID, Timestamp: columns.Timestamp})
+		LockWait: lockWait, Tables: p.Config.Sources(p.Config.Replication.Tables),
 	}
 	open := &openLetters{pipeline: p}
 	parts.DeadLetters = open.rows
