@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -40,6 +41,10 @@ type DeadLetters struct {
 	committed    []deadLetterOffset              // for deliverCommitted
 	fetched      topicreader.Fetched             // by the last Get
 }
+
+// markersLimit bounds the wait for the markers of an Append. Without another transaction that is open
+// in the topic it takes milliseconds.
+const markersLimit = 5 * time.Second
 
 // deadLetterOffset is the place of a dead letter that was read before its transaction's commit.
 type deadLetterOffset struct {
@@ -199,6 +204,9 @@ func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {
 	if err := commit(ctx, d.client, writer); err != nil {
 		return fmt.Errorf("commit, with unknown outcome: %w", d.explain(ctx, err))
 	}
+	// The broker answers before it writes the markers, and a command that is typed next is to see
+	// what this one has done. Nothing depends on it.
+	_, _ = d.reader.AwaitDecided(ctx, d.topic, markersLimit)
 	return nil
 }
 

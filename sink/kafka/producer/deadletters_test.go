@@ -3,6 +3,7 @@ package producer
 import (
 	"bytes"
 	"context"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,7 +70,6 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	}
 	require.NoError(t, d.Append(t.Context(),
 		[]*sink.Message{letter(topic, 1, "a"), letter(small, 2, "b")}))
-	broker.AwaitMarkers(t)
 	values, at := readLetters(t, d, time.Second)
 	require.Equal(t, []string{"a"}, values)
 	m, err := d.Get(t.Context(), 0, at[0])
@@ -78,6 +78,20 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	values, _ = readLetters(t, d, 0)
 	require.Empty(t, values)
 	require.Len(t, broker.All(t, small), 1)
+}
+
+// A command that is typed next sees what this one has done.
+func TestDeadLetters_AreReadAsSoonAsTheyAreAppended(t *testing.T) {
+	broker, topic := parts.RealKafka(t), parts.Unique("letters")
+	broker.CreateTopic(t, topic, 1, nil)
+	d := openDeadLetters(t, broker, topic, parts.Unique("id"), nil)
+	reader := openDeadLetters(t, broker, topic, "", nil)
+	for n := range 100 {
+		value := strconv.Itoa(n)
+		require.NoError(t, d.Append(t.Context(), []*sink.Message{{Topic: topic, Value: []byte(value)}}))
+		values, _ := readLetters(t, reader, 0)
+		require.Equal(t, []string{value}, values)
+	}
 }
 
 // The store that is opened last fences the others, and none of them fences it in return.
