@@ -284,7 +284,7 @@ func TestClient_TriesTheNextURLAfterAnAnswerThatIsNone(t *testing.T) {
 			cfg := at(first.URL, f.URL())
 			if name == "hangs" {
 				defer close(released)
-				cfg.Timeout = time.Second
+				cfg.Timeout = 5 * time.Second
 			}
 			r, _ := opened(t, cfg, avroFormat())
 			_, err := r.Value.Append(nil, "orders", orderSchema, order(1, nil))
