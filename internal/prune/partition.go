@@ -35,14 +35,15 @@ type partitionRun struct {
 	dryRun        bool // the result is what would be done
 	partman       partman
 	result        *PartitionReport
-	ran           bool // remove was called
-	refused       bool // the table: only what an earlier run has left is looked at
+	ran           bool              // remove was called
+	refused       bool              // the table: only what an earlier run has left is looked at
+	uncreated     postponed[string] // by name, quoted
 
 	// For remove.
 	coverage  map[uint32]*Coverage // of each partition; none of one that was not looked at
 	ids       []string             // columns that a dead letter may name a row by
 	letters   []string             // ids of rows with open dead letters; not nil
-	postponed postponed
+	postponed postponed[uint32]
 }
 
 // PartitionReport is what a run did with the partitions of a table, or would do. Names are quoted
@@ -149,14 +150,14 @@ func (r *partitionRun) removable(ctx context.Context, p *partition) (why string,
 		why, err = r.unproven(ctx, p)
 	}
 	if !old || why != "" {
-		r.postponed.add(p.OID, why, time.Since(began))
+		r.postponed.add(p.OID, why, readShare*time.Since(began))
 	}
 	return why, old && r.coverage[p.OID] != nil, err
 }
 
-// postponed are the partitions whose rows are read again only after some time: each run would
-// otherwise read those that stay.
-type postponed map[uint32]struct {
+// postponed are the partitions that are tried again only after some time: each run would otherwise
+// read the rows of those that stay, or keep writers out for those that cannot be created.
+type postponed[K comparable] map[K]struct {
 	why   string
 	until time.Time
 }
@@ -165,15 +166,15 @@ type postponed map[uint32]struct {
 // last one took.
 const readShare = 100
 
-func (all postponed) of(oid uint32) (why string, wait bool) {
-	one, is := all[oid]
+func (all postponed[K]) of(key K) (why string, wait bool) {
+	one, is := all[key]
 	return one.why, is && time.Now().Before(one.until)
 }
 
-func (all postponed) add(oid uint32, why string, took time.Duration) {
-	one := all[oid]
-	one.why, one.until = why, time.Now().Add(readShare*took)
-	all[oid] = one
+func (all postponed[K]) add(key K, why string, wait time.Duration) {
+	one := all[key]
+	one.why, one.until = why, time.Now().Add(wait)
+	all[key] = one
 }
 
 // old reports whether the whole range is older than the cutoff. An id has no age: there every row

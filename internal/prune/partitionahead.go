@@ -15,9 +15,19 @@ import (
 // default partition to find out whether rows of the new range are there.
 const createTimeout = 2 * time.Second
 
+// createRest is for how long a range is left alone that cannot have a partition: that changes only
+// if somebody moves rows or a table, and each attempt keeps writers out.
+const createRest = 10 * time.Minute
+
+const (
+	notCreated = "it was not created: "
+	tooLarge   = "it took too long with writers kept out: the default partition is large"
+)
+
 // createAhead creates partitions until that many are empty behind the one that is written to. They
 // continue the ranges and the names of the last ones. PostgreSQL gives them the indexes,
-// constraints and triggers of the table.
+// constraints and triggers of the table. A range that cannot have a partition is passed over: else
+// the rows of all later ones would go to the default partition too.
 func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
 	closed := slices.DeleteFunc(slices.Clone(r.table.Partitions), func(p partition) bool {
 		return !p.ranged || p.span.from.open() || p.span.to.open()
@@ -30,17 +40,30 @@ func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
 		return nil
 	}
 	count, err := r.countAhead(ctx, closed)
-	for p := closed[len(closed)-1]; err == nil && count < ahead; count += r.isAhead(p) {
-		if p, why = r.following(p, s); why == "" {
-			why, err = r.create(ctx, &p)
-		}
-		if why != "" {
-			r.result.keep(p.quoted(), "it was not created: "+why)
+	for p := closed[len(closed)-1]; err == nil && count < ahead; {
+		if p, why = r.following(p, s); why != "" {
+			r.result.keep(p.quoted(), notCreated+why)
 			return nil
 		}
-		if err == nil {
+		if why, wait := r.uncreated.of(p.quoted()); wait {
+			r.result.keep(p.quoted(), notCreated+why)
+			if why == tooLarge {
+				return nil
+			}
+			continue // it counts as none
+		}
+		var last bool
+		why, last, err = r.create(ctx, &p)
+		switch {
+		case why != "":
+			r.result.keep(p.quoted(), notCreated+why)
+		case err == nil:
 			r.result.Created = append(r.result.Created, p.quoted())
 		}
+		if last {
+			return nil
+		}
+		count += r.isAhead(p)
 	}
 	return err
 }
@@ -96,10 +119,11 @@ func (r *partitionRun) countAhead(ctx context.Context, closed []partition) (coun
 }
 
 // create makes one partition, as the owner of the table: the owner of a partition may read and
-// drop it.
-func (r *partitionRun) create(ctx context.Context, p *partition) (why string, err error) {
+// drop it. last: what hinders it hinders the next one too.
+func (r *partitionRun) create(ctx context.Context, p *partition) (why string, last bool,
+	err error) {
 	if r.dryRun {
-		return "", nil
+		return "", false, nil
 	}
 	err = r.transaction(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('statement_timeout', $1, true)`,
@@ -116,20 +140,25 @@ func (r *partitionRun) create(ctx context.Context, p *partition) (why string, er
 	})
 	switch postgres.SQLState(err) {
 	case "23514": // check_violation
-		return "rows of its range are in the default partition, and are published from there; to " +
-			"have it, move them in a transaction that detaches the default partition", nil
+		why = "rows of its range are in the default partition, and are published from there; to " +
+			"have it, move them in a transaction that detaches the default partition"
+		r.uncreated.add(p.quoted(), why, createRest)
+		return why, false, nil
 	case "42P07": // duplicate_table
-		return "another table has the name, or was created meanwhile", nil
+		why = "another table has the name, or was created meanwhile"
+		r.uncreated.add(p.quoted(), why, createRest)
+		return why, false, nil
 	case "42P17": // invalid_object_definition
-		return "another partition has a part of its range", nil
+		return "another partition has a part of its range", true, nil
 	case "57014": // query_canceled: the statement_timeout
 		if ctx.Err() == nil {
-			return "it took too long with writers kept out: the default partition is large", nil
+			r.uncreated.add(p.quoted(), tooLarge, createRest)
+			return tooLarge, true, nil
 		}
 	case "42501": // insufficient_privilege
 		return fmt.Sprintf("role %s may not create a table in schema %s: GRANT CREATE ON SCHEMA %s "+
 			"TO %s; (%v)", r.table.Owner, p.Schema, postgres.QuoteName(p.Schema),
-			postgres.QuoteName(r.table.Owner), postgres.Error(err)), nil
+			postgres.QuoteName(r.table.Owner), postgres.Error(err)), true, nil
 	}
-	return "", err
+	return "", false, err
 }

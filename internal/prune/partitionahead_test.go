@@ -60,13 +60,16 @@ func TestPartition_SaysWhyItCreatesNone(t *testing.T) {
 			today.Add(time.Duration(d)*day).Format(time.DateTime), today.Add(time.Duration(d+1)*day).Format(time.DateTime))
 	}
 	tomorrow := today.Add(day).Format("20060102")
-	for name, c := range map[string]struct{ sql, why string }{
+	for name, c := range map[string]struct {
+		sql, why string
+		created  int // the one behind that which cannot be
+	}{
 		"rows in the default partition": {ofDay("outbox_"+today.Format("20060102"), 0) + "CREATE TABLE d PARTITION OF outbox DEFAULT; INSERT INTO outbox (created_at) VALUES ('" +
-			today.Add(36*time.Hour).Format(time.DateTime) + "+00')", "rows of its range are in the default partition"},
-		"a table of the name": {ofDay("outbox_"+today.Format("20060102"), 0) + "CREATE TABLE outbox_" + tomorrow + " ()", "another table has the name"},
-		"none to continue":    {"", "there is none yet whose range could be continued"},
+			today.Add(36*time.Hour).Format(time.DateTime) + "+00')", "rows of its range are in the default partition", 1},
+		"a table of the name": {ofDay("outbox_"+today.Format("20060102"), 0) + "CREATE TABLE outbox_" + tomorrow + " ()", "another table has the name", 1},
+		"none to continue":    {"", "there is none yet whose range could be continued", 0},
 		"irregular ranges": {ofDay("a", 0) + "CREATE TABLE b PARTITION OF outbox FOR VALUES FROM ('" + today.Add(day).Format(time.DateTime) + "+00') TO ('" +
-			today.Add(3*day).Format(time.DateTime) + "+00')", "differ in width"},
+			today.Add(3*day).Format(time.DateTime) + "+00')", "differ in width", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,9 +77,58 @@ func TestPartition_SaysWhyItCreatesNone(t *testing.T) {
 			r.exec(t, "DROP TABLE outbox_1, outbox_2, outbox_3; "+c.sql)
 			run, _ := r.run(t)
 			require.NoError(t, run.createAhead(t.Context(), 2))
-			require.Empty(t, run.result.Created)
+			require.Len(t, run.result.Created, c.created)
 			require.Len(t, run.result.Kept, 1)
 			require.Contains(t, run.result.Kept[0].Why, c.why)
+		})
+	}
+}
+
+// TestPartition_GoesOnBehindRowsInTheDefaultPartition: the relay was stopped for two days, and rows of today came.
+func TestPartition_GoesOnBehindRowsInTheDefaultPartition(t *testing.T) {
+	t.Parallel()
+	r := newPartitionRig(t, parts.AnyVersion, true)
+	today := time.Now().UTC().Truncate(day)
+	r.exec(t, fmt.Sprintf("DROP TABLE outbox_1, outbox_2, outbox_3; CREATE TABLE outbox_%s PARTITION OF outbox FOR VALUES FROM ('%s+00') TO ('%s+00')",
+		today.Add(-2*day).Format("20060102"), today.Add(-2*day).Format(time.DateTime), today.Add(-day).Format(time.DateTime)))
+	r.insert(t, today.Format(time.DateTime), 1)
+	pruner := r.pruner(t, nil)
+	report := r.once(t, pruner, Save)
+	named := func(days time.Duration) string { return today.Add(days * day).Format(`"public"."outbox_20060102"`) }
+	require.Equal(t, []string{named(1), named(2)}, report.Created)
+	require.Contains(t, report.Kept[0].Why, "rows of its range are in the default partition")
+	require.Equal(t, named(0), report.Kept[0].Name)
+	require.Empty(t, r.once(t, pruner, Save).Created)
+}
+
+// TestPartition_IsNotTriedAgainSoon: each attempt keeps writers out, and reads the default partition.
+func TestPartition_IsNotTriedAgainSoon(t *testing.T) {
+	t.Parallel()
+	today := time.Now().UTC().Truncate(day)
+	for name, c := range map[string]struct {
+		hinder, free string
+		created      []string // by the second run
+	}{
+		"rows in the default partition": {"INSERT INTO outbox (created_at) VALUES ('" + today.Add(36*time.Hour).Format(time.DateTime) + "+00')",
+			"TRUNCATE outbox_default", []string{today.Add(2 * day).Format(`"public"."outbox_20060102"`)}},
+		"a large default partition": {"CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); END'; " +
+			"CREATE EVENT TRIGGER slow ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION slow()", "DROP EVENT TRIGGER slow", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPartitionRig(t, parts.AnyVersion, true)
+			r.exec(t, fmt.Sprintf("DROP TABLE outbox_1, outbox_2, outbox_3; CREATE TABLE outbox_%s PARTITION OF outbox FOR VALUES FROM ('%s+00') TO ('%s+00')",
+				today.Format("20060102"), today.Format(time.DateTime), today.Add(day).Format(time.DateTime)))
+			r.exec(t, c.hinder)
+			pruner := r.pruner(t, nil)
+			pruner.parts.Config.PartitionsAhead = 1
+			first := r.once(t, pruner, Save)
+			require.Empty(t, first.Created)
+			require.Len(t, first.Kept, 1)
+			r.exec(t, c.free)
+			second := r.once(t, pruner, Save)
+			require.Equal(t, c.created, second.Created)
+			require.Equal(t, first.Kept, second.Kept)
 		})
 	}
 }

@@ -85,7 +85,7 @@ func (r *partitionRig) runOn(t testing.TB, conn *pgx.Conn) (*partitionRun, *Prov
 	require.NoError(t, err)
 	prover.fenceTimeout = parts.Patience // for the transactions of other tests
 	return &partitionRun{conn: conn, table: table, slot: r.slot, lockTimeout: 200 * time.Millisecond, detachTimeout: time.Second,
-		cutoff: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), postponed: postponed{}, letters: []string{}, result: &PartitionReport{}}, prover
+		cutoff: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), postponed: postponed[uint32]{}, uncreated: postponed[string]{}, letters: []string{}, result: &PartitionReport{}}, prover
 }
 
 // look has the pruner see the partitions, so that rows from now on are covered.

@@ -36,7 +36,7 @@ func (p *Pruner) createAhead(ctx context.Context, mode Mode,
 		r := &partitionRun{conn: p.conn, table: t, slot: p.parts.Slot, dryRun: mode == DryRun,
 			cutoff:      t.Now.Add(-p.parts.Config.retention()),
 			lockTimeout: p.parts.Config.LockTimeout, detachTimeout: detachTimeout,
-			result: &PartitionReport{}, postponed: p.postponed}
+			result: &PartitionReport{}, postponed: p.postponed, uncreated: p.uncreated}
 		report.of(src.Table).Partitions = r.result
 		runs[src.Table] = r
 	}

@@ -44,13 +44,14 @@ type Pruner struct {
 	busy   time.Time            // when the lock was found taken first; zero: it was not
 
 	kept      map[string][]KeptPartition // by table, as they were logged
-	postponed postponed
+	postponed postponed[uint32]          // by OID
+	uncreated postponed[string]          // by name, quoted
 }
 
 // New returns a Pruner. It connects to nothing.
 func New(parts Parts) *Pruner {
 	return &Pruner{parts: parts, gaps: map[string]time.Time{}, kept: map[string][]KeptPartition{},
-		postponed: postponed{}}
+		postponed: postponed[uint32]{}, uncreated: postponed[string]{}}
 }
 
 // Close ends the connection, and with it the lock.
