@@ -54,6 +54,7 @@ $default$;
 -- goes only if it holds exactly the day of its name.
 -- It drops by time alone, also what a relay that is down has not delivered and 'postrider recover' would need. [prune] of postrider
 -- makes partitions too, and drops only what was delivered: then do not call this function, or with NULL for keep.
+-- It waits up to five seconds for each of its locks, and so long writers wait behind it: call it when no long transaction is open.
 -- Call it once a day, by pg_cron or a timer, as the owner of the table and with both arguments: a function of the same name that takes
 -- fewer would be called instead, whoever made it.  SELECT public.outbox_maintain(7, interval '7 days');
 CREATE OR REPLACE FUNCTION public.outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void
@@ -72,6 +73,14 @@ BEGIN
         day := today + i;
         part := format('%s%s', rel, to_char(day::timestamp, '_YYYYMMDD'));
         CONTINUE WHEN EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = parent AND i.inhrelid = to_regclass(format('%I.%I', nsp, part))::oid);
+        -- PostgreSQL reads all of the default partition for each one that is made, with readers and writers kept out of it.
+        SELECT p.partdefid::regclass::text INTO bound FROM pg_partitioned_table p
+            WHERE p.partrelid = parent AND p.partdefid <> 0::oid AND pg_relation_size(p.partdefid) > 64 * 1024 * 1024;
+        IF FOUND THEN
+            RAISE WARNING 'partition % not made, nor any after it: % is larger than 64 MB, and would be read with writers kept out', part, bound
+                USING HINT = format('Delete the rows of it that were delivered, as docs/PRUNING.md says, and then: VACUUM FULL %s;', bound);
+            EXIT;
+        END IF;
         BEGIN
             EXECUTE format('CREATE TABLE %I.%I PARTITION OF %s FOR VALUES FROM (%L) TO (%L)',
                 nsp, part, parent::regclass, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');

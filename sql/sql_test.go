@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"context"
 	"regexp"
 	"strings"
 	"testing"
@@ -159,6 +160,50 @@ func TestOutbox_ADetachedDefaultPartitionIsAttachedAgain(t *testing.T) {
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+quoted).Scan(&rows))
 		require.Equal(t, 1, rows)
 	}
+}
+
+// PostgreSQL reads the default partition with writers kept out, once for each partition that is made.
+func TestOutbox_NoPartitionIsMadeBesideALargeDefaultPartition(t *testing.T) {
+	var warnings []*pgconn.Notice
+	cfg, err := pgx.ParseConfig(parts.Postgres(t, "14").DSN())
+	require.NoError(t, err)
+	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Severity == "WARNING" {
+			warnings = append(warnings, n)
+		}
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script)
+	require.NoError(t, err)
+	count := func() (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox'::regclass").Scan(&n))
+		return n
+	}
+	require.Equal(t, 9, count())
+	_, err = conn.Exec(t.Context(), `ALTER TABLE outbox_default ALTER payload SET STORAGE PLAIN;
+		INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload, created_at)
+		SELECT 'order', '7', 'OrderCreated', to_jsonb(repeat('x', 7000)), now() - interval '9 days' FROM generate_series(1, 8193)`) // a page each
+	require.NoError(t, err)
+	for _, statement := range []string{"SELECT outbox_maintain(7, NULL)", script} {
+		_, err = conn.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	require.Empty(t, warnings, "there is nothing to make")
+	_, err = conn.Exec(t.Context(), "CREATE TABLE outbox_20200101 PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00Z') TO ('2020-01-02 00:00Z'); SELECT outbox_maintain(9, interval '7 days')")
+	require.NoError(t, err)
+	require.Equal(t, 9, count(), "two more days are not made, and the old one is dropped")
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0].Message, "outbox_default is larger than 64 MB")
+	_, fix, _ := strings.Cut(warnings[0].Hint, "and then: ")
+	for _, statement := range []string{"DELETE FROM outbox_default", fix, "SELECT outbox_maintain(9, NULL)"} {
+		_, err = conn.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 11, count())
 }
 
 // Days are those of UTC, whatever the time zone of who calls the maintenance, and no row goes before it is as old as keep.
