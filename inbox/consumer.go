@@ -23,9 +23,9 @@ type Consumer[T any] struct {
 	// IDHeader is the header of a record with the id of its event, the relay's router.header_id.
 	// Empty: id, or ce_id where there is no id.
 	IDHeader string
-	// PositionIDs has a record without that header processed, with its topic, partition and offset
-	// as the id. Only a repeated delivery of the same record is then recognised as a duplicate, and
-	// not an event that the topic has twice. Otherwise such a record is an error.
+	// PositionIDs has a record without that header processed, with its topic, partition, offset and
+	// time as the id. Only a repeated delivery of the same record is then recognised as a duplicate,
+	// and not an event that the topic has twice. Otherwise such a record is an error.
 	PositionIDs bool
 	// NumericIDs takes ids that are numbers, which are refused otherwise: two tables have the same
 	// ones, and so has a table whose sequence was restarted. An event with the id of another would

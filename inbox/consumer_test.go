@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -110,8 +111,9 @@ func TestConsumer_EveryErrorEndsItsTransaction(t *testing.T) {
 
 func TestConsumer_TakesTheIDOfARecord(t *testing.T) {
 	pool := newPool(t, newDatabase(t, "14"))
+	at := time.Now()
 	record := func(headers ...string) inbox.Record {
-		return inbox.Record{Topic: "orders", Partition: 3, Offset: 17, Time: time.Now(), Header: func(name string) ([]byte, bool) {
+		return inbox.Record{Topic: "orders", Partition: 3, Offset: 17, Time: at, Header: func(name string) ([]byte, bool) {
 			for i := 0; i < len(headers); i += 2 {
 				if headers[i] == name {
 					return []byte(headers[i+1]), true
@@ -130,7 +132,7 @@ func TestConsumer_TakesTheIDOfARecord(t *testing.T) {
 		{inbox.Consumer[pgx.Tx]{IDHeader: "event-id"}, record("id", "e2", "event-id", "e4"), "e4"},
 		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record("id", "e2"), "e2"},
 		{inbox.Consumer[pgx.Tx]{NumericIDs: true}, record("id", "2"), "2"},
-		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record(), "orders-3-17"},
+		{inbox.Consumer[pgx.Tx]{PositionIDs: true}, record(), fmt.Sprintf("orders-3-17-%d", at.UnixMilli())},
 	} {
 		test.consumer.Name, test.consumer.Begin = t.Name(), pool.Begin
 		_, err := test.consumer.ProcessRecord(t.Context(), test.record, func(context.Context, pgx.Tx) error { return nil })
@@ -156,6 +158,22 @@ func TestConsumer_TakesTheIDOfARecord(t *testing.T) {
 		test.consumer.Name, test.consumer.Begin = t.Name(), pool.Begin
 		_, err := test.consumer.ProcessRecord(t.Context(), test.record, func(context.Context, pgx.Tx) error { panic("called") })
 		require.ErrorContains(t, err, test.message)
+	}
+}
+
+// The offsets of a topic that is deleted and created again begin anew.
+func TestConsumer_TakesNoRecordOfARecreatedTopicForADuplicate(t *testing.T) {
+	pool := newPool(t, newDatabase(t, "14"))
+	consumer := &inbox.Consumer[pgx.Tx]{Name: "billing", Begin: pool.Begin, PositionIDs: true, AnyAge: true}
+	before := time.Now()
+	for _, test := range []struct {
+		at   time.Time
+		done bool
+	}{{before, true}, {before, false}, {before.Add(time.Millisecond), true}} {
+		record := inbox.Record{Topic: "orders", Time: test.at, Header: func(string) ([]byte, bool) { return nil, false }}
+		done, err := consumer.ProcessRecord(t.Context(), record, func(context.Context, pgx.Tx) error { return nil })
+		require.NoError(t, err)
+		require.Equal(t, test.done, done)
 	}
 }
 

@@ -63,7 +63,9 @@ func (c *Consumer[T]) event(record Record) (Event, error) {
 		return Event{}, fmt.Errorf("%w in header %q: set IDHeader to the header that has it, or "+
 			"PositionIDs for records without one", ErrNoID, names[0])
 	}
-	event.ID = fmt.Sprintf("%s-%d-%d", record.Topic, record.Partition, record.Offset)
+	// The offsets of a topic that is created again begin anew; the time tells its records apart.
+	event.ID = fmt.Sprintf("%s-%d-%d-%d", record.Topic, record.Partition, record.Offset,
+		record.Time.UnixMilli())
 	return event, nil
 }
 
