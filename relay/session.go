@@ -233,7 +233,8 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 		s.metrics.EventsSkipped.Inc()
 		return nil
 	case e.Oversize > 0:
-		return s.handlePoison(ctx, deadletter.Poison{Event: e, Message: m, Err: s.oversize(e)})
+		return s.handlePoison(ctx, deadletter.Poison{Event: e, Message: m, Err: s.oversize(e),
+			Unrouted: err})
 	case err != nil:
 		return s.handlePoison(ctx, deadletter.Poison{Event: e, Err: err})
 	}

@@ -15,7 +15,9 @@ type Poison struct {
 	Cause   Cause
 	Reason  string // of relay.Classify, as in the log
 	Err     error
-	Policy  Policy // DeadLetter or DeadLetterKey
+	// Unrouted is why it could not be routed either, where Err is something else; nil: nothing.
+	Unrouted error
+	Policy   Policy // DeadLetter or DeadLetterKey
 }
 
 // Handler makes dead letters for one session. All methods but Close are for one goroutine.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,7 +124,8 @@ func (d Document) encode() ([]byte, error) {
 	return value, nil
 }
 
-// describe returns the relation of an event and, as its id, the first short key column.
+// describe returns the relation of an event and, as its id, the first short key column. With
+// REPLICA IDENTITY FULL it is not known which column names the row.
 func describe(ev *replication.Event) (relation, id string) {
 	if ev.Kind == replication.Message {
 		return "message:" + ev.Prefix, ""
@@ -131,7 +133,12 @@ func describe(ev *replication.Event) (relation, id string) {
 	if ev.Relation == nil {
 		return "", ""
 	}
-	for i, c := range ev.Relation.Columns {
+	columns := ev.Relation.Columns
+	other := func(c replication.Column) bool { return !c.Key }
+	if len(columns) > 1 && !slices.ContainsFunc(columns, other) {
+		return ev.Relation.String(), ""
+	}
+	for i, c := range columns {
 		if c.Key && i < len(ev.Values) && len(ev.Values[i]) <= maxKeyColumn {
 			return ev.Relation.String(), string(ev.Values[i])
 		}

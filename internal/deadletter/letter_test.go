@@ -27,6 +27,23 @@ func TestLetter_OfARowThatCouldNotBeRoutedHasItsEventID(t *testing.T) {
 	require.Equal(t, "41", headersOf(m)[HeaderEventID])
 }
 
+// Pruning compares with the primary key: another column would leave the row, which is the only copy, without protection.
+func TestLetter_OfARowWithAFullReplicaIdentityIsNamedByTheRouterAlone(t *testing.T) {
+	for id, unrouted := range map[string]error{"": nil, "41": &router.RowError{Reason: router.ReasonNullRoute, Relation: "public.outbox", EventID: "41"}} {
+		k := openTracker(t, newCluster(), 0)
+		ev := &replication.Event{
+			Kind: replication.Insert, LSN: 100, XID: 1, Time: time.Unix(1_700_000_000, 0), Oversize: 1 << 30,
+			Relation: &replication.Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: []replication.Column{{Name: "created_at", Key: true}, {Name: "id", Key: true}}},
+			Values:   [][]byte{[]byte("2026-01-01 00:00:00+00"), []byte("41")},
+		}
+		m, err := k.DeadLetter(Poison{Event: ev, Cause: TooLarge, Policy: DeadLetter, Err: &replication.RowTooLargeError{}, Unrouted: unrouted})
+		k.Close()
+		require.NoError(t, err)
+		require.Equal(t, string(FormClaim), headersOf(m)[HeaderForm])
+		require.Equal(t, id, headersOf(m)[HeaderEventID])
+	}
+}
+
 // A text column may hold anything. What does not fit into a record halts the relay, whatever the policy says.
 func TestLetter_OfARowWithAHugeEventIDFits(t *testing.T) {
 	c := newCluster()

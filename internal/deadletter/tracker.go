@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -190,8 +191,8 @@ func (t *Tracker) DeadLetter(p Poison) (*sink.Message, error) {
 	r := newRow(t.writer.source, p.Event, p.Message)
 	if p.Message == nil {
 		// The router's id column, not the first column of the primary key.
-		if refused, ok := errors.AsType[*router.RowError](p.Err); ok && refused.EventID != "" &&
-			len(refused.EventID) <= maxKeyColumn {
+		if refused, ok := errors.AsType[*router.RowError](cmp.Or(p.Unrouted, p.Err)); ok &&
+			refused.EventID != "" && len(refused.EventID) <= maxKeyColumn {
 			r.origin.EventID = refused.EventID
 		}
 		if t.opts.Address != nil {

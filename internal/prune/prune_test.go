@@ -210,6 +210,23 @@ func TestPruner_KeepsRowsWithOpenDeadLetters(t *testing.T) {
 	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
 }
 
+// A dead letter without the router's id has that of the replica identity, which need not be the primary key.
+func TestPruner_KeepsRowsThatALetterNamesByTheReplicaIdentity(t *testing.T) {
+	p := newPlace(t, "18")
+	p.Exec(`ALTER TABLE outbox ADD type text NOT NULL UNIQUE DEFAULT gen_random_uuid(); ALTER TABLE outbox REPLICA IDENTITY USING INDEX outbox_type_key`)
+	p.consume()
+	pruner := p.pruner(func(parts *Parts) {
+		onDelivery(parts)
+		parts.DeadLetters = func(context.Context) (own, foreign map[string][]string, err error) {
+			return map[string][]string{"public.outbox": {"the letter's"}}, nil, nil
+		}
+	})
+	p.once(pruner, Save)
+	p.Exec(`INSERT INTO outbox (payload, type) VALUES ('a', 'another'), ('b', 'the letter''s')`)
+	require.EqualValues(t, 1, p.once(pruner, Save).Removed)
+	require.Equal(t, []string{"b"}, p.payloads())
+}
+
 // The coverage is by the OID of the table, and a dead letter has its name of then.
 func TestPruner_KeepsRowsWithOpenDeadLettersOfARenamedTable(t *testing.T) {
 	for name, c := range map[string]struct{ rename, now string }{

@@ -36,7 +36,7 @@ type described struct {
 	Rules     []string `json:"rules"`    // of DELETE
 	Deletes   []string `json:"deletes"`  // other publications that publish them
 	Columns   []column `json:"columns"`
-	KeyColumn []string `json:"key"` // of the primary key
+	KeyColumn []string `json:"key"` // of the primary key and the replica identity
 }
 
 type column struct {
@@ -69,9 +69,9 @@ const describeSQL = `SELECT pg_catalog.jsonb_build_object(
 		WHERE p.pubname <> $3::text AND p.pubdelete AND (p.puballtables OR EXISTS (
 			SELECT FROM pg_catalog.pg_publication_rel e
 			WHERE e.prpubid = p.oid AND e.prrelid = c.oid))),
-	'key', (SELECT pg_catalog.jsonb_agg(a.attname::text) FROM pg_catalog.pg_index i
+	'key', (SELECT pg_catalog.jsonb_agg(DISTINCT a.attname::text) FROM pg_catalog.pg_index i
 		JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-		WHERE i.indrelid = c.oid AND i.indisprimary),
+		WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)),
 	'columns', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('name', a.attname::text,
 		'type', pg_catalog.format_type(a.atttypid, NULL),
 		'indexed', EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid

@@ -37,10 +37,13 @@ func (s statements) pending() string {
 func (s statements) status() string { return "t." + postgres.QuoteName(s.cfg.Status) }
 
 // ids are the columns that a dead letter may name a row by, as text: that of the router, and the
-// primary key, whose first short column names a row that has no other id.
+// replica identity, whose first short column names a row that has no other id.
 func (s statements) ids() []string {
-	var ids []string
-	names := append([]string{s.src.ID}, s.Key...)
+	return s.texts(slices.Concat([]string{s.src.ID}, s.Key, s.Identity))
+}
+
+// texts are those of these columns that there are.
+func (s statements) texts(names []string) (ids []string) {
 	for i, name := range names {
 		if _, found := s.column(name); found && !slices.Contains(names[:i], name) {
 			ids = append(ids, slot.WrittenSQL("t."+postgres.QuoteName(name)))
@@ -51,14 +54,10 @@ func (s statements) ids() []string {
 
 // exact are those of ids that one row has: of a primary key of several columns, one is not enough.
 func (s statements) exact() []string {
-	ids := s.ids()
-	if _, found := s.column(s.src.ID); found && len(s.Key) > 1 {
-		return ids[:1]
-	}
 	if len(s.Key) > 1 {
-		return nil
+		return s.texts([]string{s.src.ID})
 	}
-	return ids
+	return s.texts(append([]string{s.src.ID}, s.Key...))
 }
 
 // deliveredSQL is the condition of pending rows that were delivered. Its only parameter, $1, has

@@ -294,6 +294,19 @@ func TestSweep_KeepsDeadLettersPendingWithoutAStatus(t *testing.T) {
 	p.is(`SELECT concat_ws(' ', payload, published_at IS NULL, last_error) FROM outbox ORDER BY number`, "a f", "b f")
 }
 
+// A dead letter without the router's id has that of the replica identity, which need not be the primary key.
+func TestSweep_HoldsRowsThatALetterNamesByTheReplicaIdentity(t *testing.T) {
+	p := newPlace(t, outbox, nil)
+	p.Exec(`ALTER TABLE outbox ADD type text NOT NULL UNIQUE DEFAULT gen_random_uuid(); ALTER TABLE outbox REPLICA IDENTITY USING INDEX outbox_type_key`)
+	p.sweep()
+	p.Exec(`INSERT INTO outbox (id, payload, type) VALUES ('a', 'a', 'the letter''s'), ('b', 'b', 'another')`)
+	p.letters = []*deadletter.Entry{p.entry("a", "the letter's", "")}
+	n, _, err := p.writer.sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, counts{published: 1}, n)
+	p.is(`SELECT concat_ws(' ', payload, status::text) FROM outbox ORDER BY number`, "a PENDING", "b PUBLISHED")
+}
+
 // A table that was renamed keeps its coverage, so the rows of its dead letters are held, and those without an id hold all.
 func TestSweep_HoldsRowsWithDeadLettersOfARenamedTable(t *testing.T) {
 	p := newPlace(t, outbox, nil)

@@ -491,3 +491,31 @@ func TestFault42_PruneAfterARestoreRemovesOnlyWhatWasDelivered(t *testing.T) {
 	require.Positive(t, removed)
 	matrix(t, 42, "", fmt.Sprintf("%d seeds: %d rows removed, all of them published; %d published ones kept, not proven", n, removed, kept))
 }
+
+// The dead letter of a row that is too large and cannot be routed refers to the row, which is the only copy. With REPLICA IDENTITY FULL any
+// column may come first, and pruning compares with the id alone.
+func TestPrune_KeepsARowThatIsTooLargeAndCannotBeRouted(t *testing.T) {
+	t.Parallel()
+	p := newPoisonRig(t, "dead_letter")
+	execute(t, p.dsn, `DROP TABLE outbox; CREATE TABLE outbox (created_at timestamptz NOT NULL DEFAULT now(), id uuid PRIMARY KEY DEFAULT gen_random_uuid(), payload jsonb,
+			number bigint, aggregate_type text, aggregate_id text, event_type text, headers jsonb, happened timestamptz);
+		CREATE INDEX ON outbox (created_at); ALTER TABLE outbox REPLICA IDENTITY FULL; ALTER PUBLICATION `+p.publication+` ADD TABLE outbox;
+		DO $$ BEGIN CREATE ROLE postrider; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$`)
+	execute(t, p.dsn, sql.Prune())
+	p.settings["prune.enabled"], p.settings["prune.on_delivery"], p.settings["prune.interval"] = "true", "true", `"100ms"`
+	p.settings["replication.max_row_bytes"] = "200000"
+	relay := p.started(t)
+	await := func(what, condition string) {
+		parts.Await(t, what, func() (bool, error) { return query[bool](t, p.dsn, "SELECT "+condition), nil })
+	}
+	await("the first look", "EXISTS (SELECT FROM postrider_prune)")
+	execute(t, p.dsn, fmt.Sprintf(`INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('%s', 'large', jsonb_build_object('pad', repeat('x', 300000)))`, p.topic))
+	p.row(t, "small", 1)
+	p.drained(t, time.Minute)
+	await("the row behind it to be pruned", "NOT EXISTS (SELECT FROM outbox WHERE aggregate_id = 'small')")
+	relay.stop(t)
+	letters := p.list(t)
+	require.Len(t, letters, 1)
+	require.Equal(t, query[string](t, p.dsn, "SELECT id::text FROM outbox WHERE aggregate_id = 'large'"), letters[0].EventID)
+	require.Equal(t, 1, query[int](t, p.dsn, "SELECT count(*) FROM outbox"))
+}
