@@ -3,7 +3,8 @@
 --
 --   psql -v ON_ERROR_STOP=1 -f sql/inbox.sql
 --
--- Run again, it replaces the functions and makes what is missing. For another name replace public.inbox everywhere.
+-- Run again, it replaces the functions and makes what is missing. It waits up to five seconds for open transactions of consumers, and
+-- then fails and has changed nothing. For another name replace public.inbox everywhere.
 --
 -- A consumer's role needs:  GRANT SELECT, INSERT ON public.inbox TO shop;  It calls, in its transaction,
 --   SELECT public.inbox_mark('billing'::text, 'id of the event'::text, 'time of the record'::timestamptz);
@@ -14,6 +15,7 @@
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL datestyle = 'ISO, YMD'; -- of the date that inbox_since keeps
+SET LOCAL lock_timeout = '5s'; -- consumers wait behind this script while it waits for one of them
 
 -- An event is marked in the period in which it is processed and in the next one. A duplicate that comes in the same period or in the
 -- next one meets a mark of its own period, so that the primary key alone decides, at any isolation level.

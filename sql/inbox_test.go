@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sql"
 	"github.com/postrider/postrider/test/parts"
 )
@@ -335,6 +337,21 @@ func TestInbox_MaintenanceDoesNotWaitLong(t *testing.T) {
 	i.run("BEGIN; SELECT inbox_mark('billing', 'e2', NULL)")
 	_, err = other.Exec(t.Context(), "SELECT inbox_maintain()")
 	require.NoError(t, err, "without anything to do it waits for no consumer")
+}
+
+func TestInbox_TheScriptDoesNotWaitLong(t *testing.T) {
+	i := newInbox(t, "18")
+	i.run("BEGIN; SELECT inbox_mark('billing', 'e1', NULL)")
+	other := i.db.Connect(t)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
+	defer cancel()
+	_, err := other.Exec(ctx, "SET test.today = '2000-01-10'")
+	require.NoError(t, err)
+	_, err = other.Exec(ctx, i.script(window))
+	require.Equal(t, "55P03", postgres.SQLState(err), err)
+	i.run("COMMIT")
+	_, err = other.Exec(ctx, "ROLLBACK; "+i.script(window))
+	require.NoError(t, err)
 }
 
 // The role of a consumer has what the script says, and no more.
