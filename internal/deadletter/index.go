@@ -101,14 +101,15 @@ func (x *Index) Find(text string) (*Entry, error) {
 	return found, nil
 }
 
-// FindOpen finds a dead letter for each of ids, as Find does, and returns those that are open.
+// FindOpen finds a dead letter for each of ids, as Find does, and returns those that are open,
+// each once.
 func (x *Index) FindOpen(ids []string) (open []*Entry, err error) {
 	for _, id := range ids {
 		e, err := x.Find(id)
 		if err != nil {
 			return nil, err
 		}
-		if e.Open() {
+		if e.Open() && !slices.Contains(open, e) {
 			open = append(open, e)
 		}
 	}

@@ -164,6 +164,21 @@ func TestIndex_FindsALetterByTheBeginningOfItsID(t *testing.T) {
 	}
 }
 
+// A dead letter that is given twice is published once.
+func TestIndex_FindsALetterOnceHoweverOftenItIsGiven(t *testing.T) {
+	x := indexOf(letterRecord(0, 0x1a, ours, "0/64/0", start), letterRecord(0, 0xa1, ours, "0/64/2", start))
+	found, err := x.FindOpen([]string{"1a", "a1", "1A1"})
+	require.NoError(t, err)
+	require.Equal(t, x.List(Filter{}), found)
+}
+
+func TestParse_RefusesWhatIsNoPosition(t *testing.T) {
+	for _, text := range []string{"0/1949F48x/0", "0/1949F4800/0", "0/1949F48", ""} {
+		_, err := parsePosition(text)
+		require.Error(t, err, text)
+	}
+}
+
 // A row brings headers of its own, which may have any name.
 func TestParse_HeadersOfTheRowSayNothingOfItsLetter(t *testing.T) {
 	c := newCluster()

@@ -121,6 +121,9 @@ func parsePosition(text string) (p position, err error) {
 	}
 	n, err := strconv.ParseUint(text[at+1:], 10, 32)
 	p.index = uint32(n)
+	if err == nil && p.String() != text { // ParseLSN takes 0/1949F48x for 0/1949F48
+		err = fmt.Errorf("position %q", text)
+	}
 	return p, err
 }
 
