@@ -193,7 +193,7 @@ func (c *advance) handOver(s *session, last replication.LastEvent) error {
 
 // pastTransaction steps over the transaction that commits at c.past.
 func (c *advance) pastTransaction(a *app, cmd *cobra.Command, args []string) error {
-	commit, err := pglogrepl.ParseLSN(c.past)
+	commit, err := postgres.ParseLSN(c.past)
 	if err != nil || commit == 0 {
 		return exit.Usagef("--past %s: not an LSN as 16/B374D848", c.past)
 	}

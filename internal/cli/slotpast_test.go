@@ -119,7 +119,9 @@ func TestSlotAdvance_StepsOverOneTransactionOfMany(t *testing.T) {
 	require.Equal(t, exit.Temporary,
 		i.run("slot", "advance", i.db.Name, "--past", commits[1], "--yes").code,
 		"somebody reads from it")
-	require.Equal(t, exit.Usage, i.run("slot", "advance", i.db.Name, "--past", "x", "--yes").code)
+	for _, wrong := range []string{"x", commits[1] + "x"} {
+		require.Equal(t, exit.Usage, i.run("slot", "advance", i.db.Name, "--past", wrong, "--yes").code)
+	}
 	require.Equal(t, exit.Usage,
 		i.run("slot", "advance", i.db.Name, "--past", commits[1], "--to", "current").code)
 }
