@@ -45,7 +45,7 @@ func (r *partitionRun) dropDetached(ctx context.Context) error {
 		name := pgx.Identifier{t.Schema, t.Name}.Sanitize()
 		if !m.Proven {
 			r.result.keep(name, "it was detached from "+r.table.quoted()+" by another session before "+
-				"its rows were proven to be delivered; attach it again, or drop it by hand")
+				"its rows were proven to be delivered; attach it again")
 			continue
 		}
 		if err := r.note(ctx, name, "", r.dropAlone(ctx, t.OID, t.Schema, t.Name)); err != nil {

@@ -164,6 +164,10 @@ func (t *partitionedTable) quoted() string { return pgx.Identifier{t.Schema, t.N
 
 func (p *partition) quoted() string { return pgx.Identifier{p.Schema, p.Name}.Sanitize() }
 
+// dropByHand names the condition: rows that were not delivered would be lost.
+const dropByHand = "drop its partitions by hand, once 'postrider recover' finds none of their " +
+	"rows missing"
+
 // refuses returns why its partitions must be left alone, and what to type; empty: they need not.
 func (t *partitionedTable) refuses() (problem, fix string) {
 	switch {
@@ -179,14 +183,14 @@ func (t *partitionedTable) refuses() (problem, fix string) {
 		return problem, fix
 	case t.Strategy != "r":
 		return "is partitioned by list or hash: only ranges of a time or an id have an age",
-			"drop its partitions by hand"
+			dropByHand
 	case t.Keys != 1 || t.Key == "":
 		return "is partitioned by several columns or by an expression: only the range of one column " +
-			"has an age", "drop its partitions by hand"
+			"has an age", dropByHand
 	case t.kind == keyOther:
 		return fmt.Sprintf("has the partition key %q, which is neither a time (timestamptz, "+
 				"timestamp, date) nor an id (smallint, integer, bigint, uuid)", t.Key),
-			"drop its partitions by hand"
+			dropByHand
 	case len(t.ReferredBy) > 0:
 		return "is referenced by a foreign key of " + names(t.ReferredBy),
 			strings.Join(t.Unlink, "\n")
