@@ -158,6 +158,17 @@ func TestPruner_KeepsPartitionsFromBeforeARewrite(t *testing.T) {
 	})
 }
 
+// TestPruner_NoticesATableThatIsPartitionedMeanwhile: it was an ordinary one when the run began.
+func TestPruner_NoticesATableThatIsPartitionedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newPartitionRig(t, parts.AnyVersion, false)
+	pruner := r.pruner(t, nil)
+	require.NoError(t, pruner.connect(t.Context()))
+	err := pruner.remove(t.Context(), DryRun, &Report{}, map[string]*partitionRun{})
+	require.ErrorIs(t, err, errChanged)
+	require.ErrorContains(t, err, "public.outbox")
+}
+
 // TestPruner_WithoutARelayCreatesPartitionsAndLetsRowsIn: what a killed run has left is finished, and nothing else removed.
 func TestPruner_WithoutARelayCreatesPartitionsAndLetsRowsIn(t *testing.T) {
 	for name, act := range map[string]func(t *testing.T, p *Pruner){

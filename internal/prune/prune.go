@@ -190,7 +190,11 @@ func (p *Pruner) remove(ctx context.Context, mode Mode, report *Report,
 	var relations []Relation
 	for _, t := range tables {
 		if t.kind == "p" {
-			relations = append(relations, runs[t.Name].table.relations(t.Column, t.ColumnType)...)
+			r := runs[t.Name]
+			if r == nil { // an ordinary table when the run began
+				return fmt.Errorf("table %s: %w", t.Name, errChanged)
+			}
+			relations = append(relations, r.table.relations(t.Column, t.ColumnType)...)
 			continue
 		}
 		relations = append(relations, t.Relation)
