@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
@@ -327,6 +328,35 @@ func requireFix(t *testing.T, err error, fix string) {
 	require.ErrorAs(t, err, &advised)
 	require.Contains(t, advised.Fix, fix)
 	require.Equal(t, nothingRemoved, advised.WAL)
+}
+
+// A standby with recovery_min_apply_delay has received everything, and applies it hours later.
+func TestRows_DoNotWaitForADelayedStandby(t *testing.T) {
+	primary := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "18"})
+	standby := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "18"})
+	require.NoError(t, standby.Stop(t.Context()))
+	require.NoError(t, primary.Stop(t.Context()))
+	require.NoError(t, standby.CopyFrom(primary, map[string]string{"standby.signal": ""}))
+	require.NoError(t, standby.SetParam("recovery_min_apply_delay", "1h"))
+	require.NoError(t, standby.SetParam("primary_conninfo", fmt.Sprintf("host=127.0.0.1 port=%d user=postgres", primary.Port())))
+	require.NoError(t, primary.Start(t.Context()))
+	require.NoError(t, standby.Start(t.Context()))
+	conn := parts.Connect(t, primary.DSN())
+	parts.Await(t, "the standby", func() (bool, error) {
+		return postgres.One[bool](t.Context(), conn, `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')`)
+	})
+	for _, transaction := range []string{`CREATE TABLE filler (x text)`, // whose commit is what the standby delays
+		`INSERT INTO filler SELECT repeat('x', 1000) FROM generate_series(1, 5000)`} {
+		_, err := conn.Exec(t.Context(), transaction)
+		require.NoError(t, err)
+	}
+	parts.Await(t, "the standby to be behind in nothing but applying", func() (bool, error) {
+		return postgres.One[bool](t.Context(), conn, `SELECT bool_and(flush_lsn > replay_lsn + 2000000 AND flush_lsn + 100000 > pg_current_wal_lsn()) FROM pg_stat_replication`)
+	})
+	r := &rows{conn: conn, cfg: Config{MaxLag: 1 << 20}}
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
+	defer cancel()
+	require.NoError(t, r.awaitLag(ctx))
 }
 
 // The statements are made of parts: all of them have to be understood by the server, whatever the configuration.

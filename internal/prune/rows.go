@@ -133,11 +133,12 @@ func (r *rows) delete(ctx context.Context) (removed int64, err error) {
 	}
 }
 
-// selectLag is how many bytes of WAL the slot, or a standby that this role sees, is behind.
+// selectLag is how many bytes of WAL the slot, or a standby that this role sees, is behind. What a
+// standby has received counts: with recovery_min_apply_delay it applies it hours later.
 const selectLag = `SELECT GREATEST(0, pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(),
 	LEAST((SELECT s.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots s
 		WHERE s.slot_name = $1::text),
-	(SELECT pg_catalog.min(r.replay_lsn) FROM pg_catalog.pg_stat_replication r
+	(SELECT pg_catalog.min(r.flush_lsn) FROM pg_catalog.pg_stat_replication r
 		WHERE r.state = 'streaming'))))::bigint`
 
 // awaitLag blocks while WAL is behind by more than MaxLag, for half a minute at most: then it
