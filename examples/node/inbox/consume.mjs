@@ -6,6 +6,8 @@ import pg from 'pg'
 const name = 'billing' // of the inbox: another name processes all events again
 
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL })
+// Of a connection that ends while no event is processed. Without a listener it ends the program.
+pool.on('error', (error) => console.error('idle connection lost:', error.message))
 
 // processEvent marks the event and makes the invoice in one transaction, or does nothing for a
 // duplicate.
@@ -31,7 +33,7 @@ async function processEvent({ topic, partition, message }) {
     }
     await client.query('COMMIT')
   } catch (error) {
-    await client.query('ROLLBACK')
+    await client.query('ROLLBACK').catch(() => {}) // which fails if the connection is gone
     throw error
   } finally {
     client.release()

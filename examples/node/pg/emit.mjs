@@ -31,7 +31,7 @@ async function transaction(pool, work) {
     await client.query('COMMIT')
     return result
   } catch (error) {
-    await client.query('ROLLBACK')
+    await client.query('ROLLBACK').catch(() => {}) // which fails if the connection is gone
     throw error
   } finally {
     client.release()
