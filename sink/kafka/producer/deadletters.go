@@ -42,8 +42,8 @@ type DeadLetters struct {
 	fetched      topicreader.Fetched             // by the last Get
 }
 
-// markersLimit bounds the wait for the markers of an Append. Without another transaction that is open
-// in the topic it takes milliseconds.
+// markersLimit bounds the wait for the markers of an Append. It takes milliseconds, unless another
+// transaction is open in the topic.
 const markersLimit = 5 * time.Second
 
 // deadLetterOffset is the place of a dead letter that was read before its transaction's commit.
