@@ -78,7 +78,9 @@ BEGIN
             WHERE p.partrelid = parent AND p.partdefid <> 0::oid AND pg_relation_size(p.partdefid) > 64 * 1024 * 1024;
         IF FOUND THEN
             RAISE WARNING 'partition % not made, nor any after it: % is larger than 64 MB, and would be read with writers kept out', part, bound
-                USING HINT = format('Delete the rows of it that were delivered, as docs/PRUNING.md says, and then: VACUUM FULL %s;', bound);
+                USING HINT = format('Exchange it for an empty one, once the relay has no backlog: BEGIN; SET LOCAL lock_timeout = ''5s''; '
+                    'ALTER TABLE %1$s DETACH PARTITION %2$s; ALTER TABLE %2$s RENAME TO %3$I; CREATE TABLE %2$s PARTITION OF %1$s DEFAULT; COMMIT; '
+                    'SELECT public.outbox_maintain();', parent::regclass, bound, format('%s_default_%s', rel, to_char(today::timestamp, 'YYYYMMDD')));
             EXIT;
         END IF;
         BEGIN

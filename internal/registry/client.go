@@ -156,7 +156,7 @@ func (c *Client) ID(subject string, s sr.Schema, u Usage) (int, error) {
 	id, new, err := c.request(ctx, subject, s, u)
 	switch {
 	case err != nil:
-		return 0, withSize(c.failure(subject, u, err), err, s)
+		return 0, withSize(c.failure(subject, u, err), err, subject, s)
 	case new:
 		return 0, nil
 	case !c.possible(id):

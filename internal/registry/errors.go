@@ -96,11 +96,6 @@ func (c *Client) failure(subject string, u Usage, err error) error {
 		return connect.Unwritable("have the application write what consumers of the versions so far "+
 			"can read, or change the compatibility of subject "+subject, "its schema does not fit the "+
 			"versions of subject %s: %s", subject, text)
-	case answer.StatusCode == http.StatusRequestEntityTooLarge:
-		return connect.Unwritable("have the registry, and a proxy before it, take schemas of this "+
-			"size, or have the application write what needs a smaller one",
-			"its schema is too large for the registry, or for a proxy before it, under subject %s: %s",
-			subject, text)
 	case answer.StatusCode == http.StatusUnprocessableEntity && answer.ErrorCode != 0 &&
 		answer.ErrorCode != readOnly && answer.ErrorCode != invalidLevel:
 		return connect.Unwritable("have the application write something that the registry takes",
@@ -113,13 +108,20 @@ func (c *Client) failure(subject string, u Usage, err error) error {
 // schemas there.
 const largeSchema = 1 << 20
 
-// withSize adds the size of a large schema to what failure has made of a request with it: a
-// registry that cannot keep it answers 500.
-func withSize(err, request error, s sr.Schema) error {
+// withSize is what failure has made of a request with a schema that may be too large: a proxy that
+// does not let it pass answers 413, and a registry that cannot keep it 500.
+func withSize(err, request error, subject string, s sr.Schema) error {
 	var down *unavailable
 	var away *advised
-	if errors.As(request, &down) && down.status == http.StatusInternalServerError &&
-		errors.As(err, &away) && len(s.Schema) > largeSchema {
+	switch {
+	case !errors.As(request, &down):
+	case down.status == http.StatusRequestEntityTooLarge:
+		return connect.Unwritable("have the registry, and a proxy before it, take schemas of this "+
+			"size, or have the application write what needs a smaller one",
+			"its schema of %d bytes is too large for the registry, or for a proxy before it, under "+
+				"subject %s: %s", len(s.Schema), subject, down)
+	case down.status == http.StatusInternalServerError && errors.As(err, &away) &&
+		len(s.Schema) > largeSchema:
 		away.fix += fmt.Sprintf("; its schema has %d bytes, which may be more than the registry takes",
 			len(s.Schema))
 	}

@@ -274,6 +274,7 @@ func TestClient_TriesTheNextURLAfterAnAnswerThatIsNone(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"hangs":      func(http.ResponseWriter, *http.Request) { <-released },
 		"503":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"413":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) },
 		"429":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
 		"is endless": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, io.LimitReader(zeros{}, 2*maxAnswer)) },
 	} {
@@ -488,7 +489,7 @@ func TestClient_DistinguishesTheRowFromTheRegistry(t *testing.T) {
 	f.answer(func(w http.ResponseWriter, _ *http.Request) { // a proxy before it
 		http.Error(w, "413 Request Entity Too Large", http.StatusRequestEntityTooLarge)
 	})
-	requireRow(t, append1(), "too large for the registry, or for a proxy before it, under subject "+
+	requireRow(t, append1(), "is too large for the registry, or for a proxy before it, under subject "+
 		"orders-value: 413 Request Entity Too Large (413)")
 	require.ErrorIs(t, Ping(t.Context(), at(f.URL())), connect.ErrRegistry)
 	f.refuse(422, 422, "a code that is Karapace's")

@@ -66,7 +66,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case len(body) > maxAnswer:
 		return nil, fmt.Errorf("it answers more than %d bytes", maxAnswer)
 	case answer.StatusCode >= http.StatusInternalServerError,
-		answer.StatusCode == http.StatusTooManyRequests:
+		answer.StatusCode == http.StatusTooManyRequests,
+		answer.StatusCode == http.StatusRequestEntityTooLarge: // for this proxy, not for the next
 		text := oneLine(excerpt(string(body)))
 		if text == "" {
 			text = http.StatusText(answer.StatusCode)

@@ -6,8 +6,9 @@ import pg from 'pg'
 const name = 'billing' // of the inbox: another name processes all events again
 
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL })
-// Of a connection that ends while no event is processed. Without a listener it ends the program.
-pool.on('error', (error) => console.error('idle connection lost:', error.message))
+// Without a listener the end of a connection ends the program, whether the pool has it or a query.
+const lost = (error) => console.error('connection lost:', error.message)
+pool.on('error', lost)
 
 // processEvent marks the event and makes the invoice in one transaction, or does nothing for a
 // duplicate.
@@ -18,6 +19,7 @@ async function processEvent({ topic, partition, message }) {
   if (id === undefined) throw new Error(`${where}: no header id`)
   if (/^-?\d+$/.test(id)) throw new Error(`${where}: id ${id} is a number, which another table has too`)
   const client = await pool.connect()
+  client.on('error', lost)
   try {
     await client.query('BEGIN')
     const { rows } = await client.query(
@@ -36,6 +38,7 @@ async function processEvent({ topic, partition, message }) {
     await client.query('ROLLBACK').catch(() => {}) // which fails if the connection is gone
     throw error
   } finally {
+    client.off('error', lost)
     client.release()
   }
 }

@@ -25,6 +25,8 @@ async function placeOrder(client, customer, totalCents) {
 // each take another connection, and then belong to no transaction.
 async function transaction(pool, work) {
   const client = await pool.connect()
+  const lost = () => {} // the query has the error; without a listener it ends the program
+  client.on('error', lost)
   try {
     await client.query('BEGIN')
     const result = await work(client)
@@ -34,6 +36,7 @@ async function transaction(pool, work) {
     await client.query('ROLLBACK').catch(() => {}) // which fails if the connection is gone
     throw error
   } finally {
+    client.off('error', lost)
     client.release()
   }
 }

@@ -206,6 +206,8 @@ func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {
 	}
 	// The broker answers before it writes the markers, and a command that is typed next is to see
 	// what this one has done. Nothing depends on it.
+	ctx, cancel := context.WithTimeout(ctx, markersLimit)
+	defer cancel()
 	_, _ = d.reader.AwaitDecided(ctx, d.topic, markersLimit)
 	return nil
 }
