@@ -110,6 +110,33 @@ func TestPruner_KeepsPartitionsWithOpenDeadLettersOfARenamedTable(t *testing.T) 
 	require.Len(t, r.once(t, pruner(nil), Save).Removed, 2, "redriven")
 }
 
+// A partition that is published under its own name may have a key that the table does not have, as by a template of
+// pg_partman, and a letter names its row by that.
+func TestPruner_KeepsPartitionsWithRowsThatALetterNamesByTheirOwnKey(t *testing.T) {
+	for name, own := range map[string]string{
+		"primary key":      "ALTER TABLE outbox_1 ADD PRIMARY KEY (number)",
+		"replica identity": "CREATE UNIQUE INDEX u ON outbox_1 (number); ALTER TABLE outbox_1 REPLICA IDENTITY USING INDEX u",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPartitionRig(t, parts.AnyVersion, false)
+			r.exec(t, "ALTER PUBLICATION pub SET (publish_via_partition_root = false); ALTER TABLE outbox ADD number text NOT NULL DEFAULT gen_random_uuid(); "+own)
+			r.look(t)
+			r.exec(t, "INSERT INTO outbox (created_at, number) VALUES ('2026-01-01 12:00+00', 'the letter''s')")
+			r.insert(t, "2026-01-02 12:00", 1)
+			pruner := r.pruner(t, map[string][]string{"public.outbox_1": {"the letter's"}})
+			var report *PartitionReport
+			parts.Await(t, "the other partitions to go", func() (bool, error) {
+				report = r.once(t, pruner, Save)
+				return !slices.Contains(r.partitionNames(t), "outbox_2"), nil
+			})
+			require.Equal(t, "outbox_1", r.partitionNames(t)[0])
+			require.Contains(t, report.Kept, KeptPartition{`"public"."outbox_1"`, "1 of its rows have an open dead letter"})
+			require.Len(t, r.pruneUntil(t, 1).Removed, 1, "redriven")
+		})
+	}
+}
+
 // TestPruner_ReportsTheGapsOfPartitionsAsLongAsTheyHaveRows: what stays is named once, with a way out.
 func TestPruner_ReportsTheGapsOfPartitionsAsLongAsTheyHaveRows(t *testing.T) {
 	t.Parallel()

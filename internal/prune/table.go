@@ -45,6 +45,8 @@ type column struct {
 	Indexed bool   `json:"indexed"`
 }
 
+// describeSQL has under key also the keys of partitions: their rows may be published under their
+// own name, and a partition may have a key that the table does not have.
 const describeSQL = `SELECT pg_catalog.jsonb_build_object(
 	'oid', c.oid::text::bigint, 'kind', c.relkind::text,
 	'select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
@@ -70,8 +72,10 @@ const describeSQL = `SELECT pg_catalog.jsonb_build_object(
 			SELECT FROM pg_catalog.pg_publication_rel e
 			WHERE e.prpubid = p.oid AND e.prrelid = c.oid))),
 	'key', (SELECT pg_catalog.jsonb_agg(DISTINCT a.attname::text) FROM pg_catalog.pg_index i
-		JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-		WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)),
+		JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+		WHERE (i.indisprimary OR i.indisreplident) AND (i.indrelid = c.oid OR EXISTS (
+			SELECT FROM pg_catalog.pg_inherits h JOIN pg_catalog.pg_class l ON l.oid = h.inhrelid
+			WHERE h.inhparent = c.oid AND l.relispartition AND l.oid = i.indrelid))),
 	'columns', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('name', a.attname::text,
 		'type', pg_catalog.format_type(a.atttypid, NULL),
 		'indexed', EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
