@@ -3,6 +3,7 @@ package prune
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
@@ -22,6 +25,7 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
+	"github.com/postrider/postrider/test/parts/testdb"
 )
 
 // pruner returns a Pruner of the outbox, on a place where everything is delivered.
@@ -357,6 +361,41 @@ func TestRows_DoNotWaitForADelayedStandby(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	require.NoError(t, r.awaitLag(ctx))
+}
+
+// A receiver that replays nothing, as pg_receivewal, says what it has flushed only at the end of a segment.
+func TestRows_DoNotWaitForAReceiverThatReplaysNothing(t *testing.T) {
+	server := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "18"})
+	conn := parts.Connect(t, server.DSN())
+	receiver, err := postgres.ConnectReplication(t.Context(), testdb.ConfigOf(server.DSN()))
+	require.NoError(t, err)
+	defer postgres.Close(receiver)
+	_, err = conn.Exec(t.Context(), `SELECT pg_create_physical_replication_slot('receiver')`)
+	require.NoError(t, err)
+	from, err := postgres.One[string](t.Context(), conn, `SELECT pg_current_wal_flush_lsn()::text`)
+	require.NoError(t, err)
+	flushed, err := pglogrepl.ParseLSN(from)
+	require.NoError(t, err)
+	require.NoError(t, pglogrepl.StartReplication(t.Context(), receiver, "receiver", flushed, pglogrepl.StartReplicationOptions{Mode: pglogrepl.PhysicalReplication}))
+	status := []byte{pglogrepl.StandbyStatusUpdateByteID}
+	for _, field := range []uint64{uint64(flushed), uint64(flushed), 0, 0} { // written, flushed, replayed, the time
+		status = binary.BigEndian.AppendUint64(status, field)
+	}
+	receiver.Frontend().Send(&pgproto3.CopyData{Data: append(status, 0)})
+	require.NoError(t, receiver.Frontend().Flush())
+	_, err = conn.Exec(t.Context(), `CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 5000)`)
+	require.NoError(t, err)
+	behind := func() (bool, error) {
+		return postgres.One[bool](t.Context(), conn, `SELECT EXISTS (SELECT FROM pg_stat_replication
+			WHERE state = 'streaming' AND flush_lsn + 2000000 < pg_current_wal_lsn() AND replay_lsn IS NULL)`)
+	}
+	parts.Await(t, "the receiver to be behind", behind)
+	lag, err := postgres.One[int64](t.Context(), conn, selectLag, "")
+	require.NoError(t, err)
+	require.Zero(t, lag)
+	still, err := behind()
+	require.NoError(t, err)
+	require.True(t, still)
 }
 
 // The statements are made of parts: all of them have to be understood by the server, whatever the configuration.

@@ -134,12 +134,13 @@ func (r *rows) delete(ctx context.Context) (removed int64, err error) {
 }
 
 // selectLag is how many bytes of WAL the slot, or a standby that this role sees, is behind. What a
-// standby has received counts: with recovery_min_apply_delay it applies it hours later.
+// standby has received counts: with recovery_min_apply_delay it applies it hours later. A receiver
+// that replays nothing is no standby: pg_receivewal flushes a segment only when it is full.
 const selectLag = `SELECT GREATEST(0, pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(),
 	LEAST((SELECT s.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots s
 		WHERE s.slot_name = $1::text),
 	(SELECT pg_catalog.min(r.flush_lsn) FROM pg_catalog.pg_stat_replication r
-		WHERE r.state = 'streaming'))))::bigint`
+		WHERE r.state = 'streaming' AND r.replay_lsn IS NOT NULL))))::bigint`
 
 // awaitLag blocks while WAL is behind by more than MaxLag, for half a minute at most: then it
 // returns ErrBehind.
