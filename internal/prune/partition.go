@@ -38,6 +38,7 @@ type partitionRun struct {
 	ran           bool              // remove was called
 	refused       bool              // the table: only what an earlier run has left is looked at
 	uncreated     postponed[string] // by name, quoted
+	reached       *int64            // no partition is created for ids up to it; nil: none is known
 
 	// For remove.
 	coverage  map[uint32]*Coverage // of each partition; none of one that was not looked at

@@ -20,14 +20,20 @@ const createTimeout = 2 * time.Second
 const createRest = 10 * time.Minute
 
 const (
-	notCreated = "it was not created: "
-	tooLarge   = "it took too long with writers kept out: the default partition is large"
+	noneCreated = "no partition was created: "
+	notCreated  = "it was not created: "
+	tooLarge    = "it took too long with writers kept out: the default partition is large"
+	// inDefault: a range that is passed over is not created by a later run.
+	inDefault = "rows of its range are in the default partition, and are published from there; to " +
+		"have it, detach the default partition, create this one, move the rows, and attach the " +
+		"default partition again, in one transaction"
 )
 
 // createAhead creates partitions until that many are empty behind the one that is written to. They
 // continue the ranges and the names of the last ones. PostgreSQL gives them the indexes,
 // constraints and triggers of the table. A range that cannot have a partition is passed over: else
-// the rows of all later ones would go to the default partition too.
+// the rows of all later ones would go to the default partition too. Of ids, so are all up to the
+// greatest one there, as are times that are past.
 func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
 	closed := slices.DeleteFunc(slices.Clone(r.table.Partitions), func(p partition) bool {
 		return !p.ranged || p.span.from.open() || p.span.to.open()
@@ -35,25 +41,27 @@ func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
 	s, why := r.stepAhead(closed)
 	if why != "" || s == (step{}) {
 		if why != "" {
-			r.result.keep(r.table.quoted(), "no partition was created: "+why)
+			r.result.keep(r.table.quoted(), noneCreated+why)
 		}
 		return nil
 	}
 	count, err := r.countAhead(ctx, closed)
-	for p := closed[len(closed)-1]; err == nil && count < ahead; {
-		if p, why = r.following(p, s); why != "" {
+	refused := 0
+	for p := closed[len(closed)-1]; err == nil && count < ahead && refused <= ahead; {
+		if p, why = r.following(p, s); why == noLargerID {
+			r.result.keep(r.table.quoted(), noneCreated+why)
+			return nil
+		} else if why != "" {
 			r.result.keep(p.quoted(), notCreated+why)
 			return nil
 		}
-		if why, wait := r.uncreated.of(p.quoted()); wait {
-			r.result.keep(p.quoted(), notCreated+why)
-			if why == tooLarge {
-				return nil
+		why, wait := r.uncreated.of(p.quoted())
+		last := why == tooLarge
+		if !wait {
+			if why, last, err = r.create(ctx, &p); why != "" {
+				refused++
 			}
-			continue // it counts as none
 		}
-		var last bool
-		why, last, err = r.create(ctx, &p)
 		switch {
 		case why != "":
 			r.result.keep(p.quoted(), notCreated+why)
@@ -63,9 +71,22 @@ func (r *partitionRun) createAhead(ctx context.Context, ahead int) error {
 		if last {
 			return nil
 		}
-		count += r.isAhead(p)
+		if why == inDefault && r.table.kind == keyID {
+			r.reached, err = r.greatest(ctx, p)
+		}
+		if !wait && (why == "" || r.table.kind != keyID) { // a refused time comes all the same
+			count += r.isAhead(p)
+		}
 	}
 	return err
+}
+
+// greatest returns the greatest id in a range and behind it, or nil. Where no partition is, the
+// default partition has it.
+func (r *partitionRun) greatest(ctx context.Context, p partition) (*int64, error) {
+	key := postgres.QuoteName(r.table.Key)
+	return postgres.One[*int64](ctx, r.conn, "SELECT pg_catalog.max("+key+")::bigint FROM "+
+		r.table.quoted()+" WHERE "+key+" >= "+postgres.QuoteText(p.span.from.text))
 }
 
 // isAhead is 0 for the partition of now, and 1 for a later one.
@@ -140,10 +161,8 @@ func (r *partitionRun) create(ctx context.Context, p *partition) (why string, la
 	})
 	switch postgres.SQLState(err) {
 	case "23514": // check_violation
-		why = "rows of its range are in the default partition, and are published from there; to " +
-			"have it, move them in a transaction that detaches the default partition"
-		r.uncreated.add(p.quoted(), why, createRest)
-		return why, false, nil
+		r.uncreated.add(p.quoted(), inDefault, createRest)
+		return inDefault, false, nil
 	case "42P07": // duplicate_table
 		why = "another table has the name, or was created meanwhile"
 		r.uncreated.add(p.quoted(), why, createRest)

@@ -2,6 +2,7 @@ package prune
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +100,63 @@ func TestPartition_GoesOnBehindRowsInTheDefaultPartition(t *testing.T) {
 	require.Contains(t, report.Kept[0].Why, "rows of its range are in the default partition")
 	require.Equal(t, named(0), report.Kept[0].Name)
 	require.Empty(t, r.once(t, pruner, Save).Created)
+}
+
+// TestPartition_GoesOnBehindIDsInTheDefaultPartition: no partition was created for a long time, and each run is a process of its own.
+func TestPartition_GoesOnBehindIDsInTheDefaultPartition(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		bound, ids string
+		created    []string
+		kept       []string // the reasons
+	}{
+		"many ranges":         {"(0) TO (10)", "SELECT generate_series(1, 500)", []string{"outbox_p510", "outbox_p520", "outbox_p530"}, []string{"rows of its range"}},
+		"up to a bound":       {"(0) TO (10)", "SELECT generate_series(1, 499)", []string{"outbox_p500", "outbox_p510", "outbox_p520"}, []string{"rows of its range"}},
+		"one far ahead":       {"(0) TO (10)", "VALUES (1), (1000000)", []string{"outbox_p10", "outbox_p20", "outbox_p30"}, nil},
+		"the largest":         {"(0) TO (10)", "VALUES (1), (10), (9223372036854775807)", nil, []string{"rows of its range", "there is no larger id"}},
+		"more than int64 has": {"(-9223372036854775800) TO (-9223372036854775790)", "VALUES (-9223372036854775800), (-9223372036854775790), (1)", []string{"outbox_10", "outbox_20", "outbox_30"}, []string{"rows of its range"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPartitionRig(t, parts.AnyVersion, false)
+			r.exec(t, "DROP TABLE outbox; CREATE TABLE outbox (number bigint) PARTITION BY RANGE (number); CREATE TABLE outbox_p0 PARTITION OF outbox FOR VALUES FROM "+c.bound+
+				"; CREATE TABLE outbox_default PARTITION OF outbox DEFAULT; INSERT INTO outbox "+c.ids)
+			ahead := func(uncreated postponed[string], ahead int) *PartitionReport {
+				run, _ := r.run(t)
+				run.uncreated = uncreated
+				require.NoError(t, run.createAhead(t.Context(), ahead))
+				return run.result
+			}
+			var created []string
+			for n := 1; n <= 3; n++ { // the first attempt is refused
+				created = append(created, ahead(postponed[string]{}, n).Created...)
+				require.LessOrEqual(t, len(created), n)
+			}
+			for i := range c.created {
+				c.created[i] = `"public"."` + c.created[i] + `"`
+			}
+			require.Equal(t, c.created, created)
+			require.Empty(t, ahead(postponed[string]{}, 3).Created)
+			if created != nil {
+				r.exec(t, "DROP TABLE "+strings.Join(created, ", "))
+			}
+
+			// A daemon knows what was refused.
+			uncreated := postponed[string]{}
+			for range 2 {
+				report := ahead(uncreated, 3)
+				require.Equal(t, c.created, report.Created)
+				require.Len(t, report.Kept, len(c.kept))
+				for i, why := range c.kept {
+					require.Contains(t, report.Kept[i].Why, why)
+				}
+				require.LessOrEqual(t, len(uncreated), 1)
+				if report.Created != nil {
+					r.exec(t, "DROP TABLE "+strings.Join(report.Created, ", "))
+				}
+			}
+		})
+	}
 }
 
 // TestPartition_IsNotTriedAgainSoon: each attempt keeps writers out, and reads the default partition.

@@ -62,17 +62,28 @@ func (s step) after(from bound) (to bound, ok bool) {
 	return bound{at: local.AddDate(0, s.months, s.days).Add(from.at.Sub(local))}, true
 }
 
-// following is the next partition after another one that is not of the past alone: what came then
-// is elsewhere. why is not empty if there can be none.
+const noLargerID = "there is no larger id"
+
+// following is the next partition after another one that is not of the past alone, or of ids that
+// are reached: what came then is elsewhere. why is not empty if there can be none.
 func (r *partitionRun) following(p partition, s step) (next partition, why string) {
 	next = partition{Schema: p.Schema, ranged: true, span: span{from: p.span.to}}
+	if from := next.span.from.id; r.reached != nil && from <= *r.reached {
+		// int64 may not hold the difference
+		within := (uint64(*r.reached) - uint64(from)) % uint64(s.ids)
+		next.span.from.id = *r.reached - int64(within)
+		var ok bool
+		if next.span.from, ok = s.after(next.span.from); !ok {
+			return partition{}, noLargerID
+		}
+	}
 	to, ok := s.after(next.span.from)
 	for ok && r.table.kind != keyID && !to.at.After(r.table.Now) {
 		next.span.from = to
 		to, ok = s.after(to)
 	}
 	if !ok {
-		return next, "there is no larger id"
+		return partition{}, noLargerID
 	}
 	next.span.from.text = boundText(r.table.KeyType, next.span.from)
 	to.text = boundText(r.table.KeyType, to)
