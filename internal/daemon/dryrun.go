@@ -45,7 +45,11 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, since time.
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
 				defer context.AfterFunc(stop, cancel)()
-				if err = printExisting(ctx, cfg, since, env.Stdout); err != nil {
+				switch err = printExisting(ctx, cfg, since, env.Stdout); {
+				case err == nil:
+				case stop.Err() != nil:
+					err = stop.Err() // which the relay takes for a clean stop
+				default:
 					unprinted = err
 					end() // else the relay would print again
 				}
@@ -54,7 +58,7 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, since time.
 		}
 	}
 	err := relay.New(cfg.Relay, parts).Run(kill, stop)
-	if unprinted != nil && stop.Err() == nil {
+	if unprinted != nil {
 		return unprinted
 	}
 	if err != nil {

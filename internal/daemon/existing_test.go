@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,6 +70,34 @@ func TestDryRun_MissesNothingBetweenTableAndSlot(t *testing.T) {
 	require.True(t, reading, "rows are printed while the server still sends them")
 	require.Equal(t, rows+1, out.lines)
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
+}
+
+// stopped closes itself at the log line of a stop.
+type stopped chan struct{}
+
+func (s stopped) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("stop requested")) {
+		close(s)
+	}
+	return len(line), nil
+}
+
+func TestDryRun_EndsCleanlyAtASignalWhileItPrints(t *testing.T) {
+	db, cfg := outboxOf(t)
+	db.Exec(`INSERT INTO outbox (aggregate_type, aggregate_id, payload) SELECT 'order', 'old', to_jsonb(repeat('x', 20000)) FROM generate_series(1, 2000)`)
+	ctx, stop := parts.Within(t, time.Minute), make(stopped)
+	env := testEnvironment(io.Discard)
+	out := &printer{key: []byte("nothing has this"), first: func() {
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
+		select {
+		case <-stop:
+		case <-ctx.Done():
+		}
+	}}
+	env.Stdout = out
+	require.NoError(t, DryRun(ctx, cfg, env, time.Now().Add(-time.Hour), zerolog.New(stop)))
+	require.NoError(t, ctx.Err())
+	require.Positive(t, out.lines)
 }
 
 func TestDryRun_SaysWhyRowsCannotBePrinted(t *testing.T) {
