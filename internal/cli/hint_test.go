@@ -15,6 +15,7 @@ import (
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/secret"
 )
@@ -74,11 +75,13 @@ func TestTyped_NamesTheSettingsOfThisCommand(t *testing.T) {
 			"postrider check --set 'router[1].null_key=publish'"},
 		// what is secret, or may be
 		{"run --set postgres.url=postgres://rider:PW@db/shop --set slot.name=a", "postrider check",
-			"postrider check --set slot.name=a"},
+			"postrider check --set postgres.url=... --set slot.name=a"},
 		{"run --set postgres.url=host=db,password=PW --set admin.token=PW", "postrider check",
-			"postrider check"},
+			"postrider check --set postgres.url=... --set admin.token=..."},
 		{"run --set alerts.webhook=http://h/PW --set registry.urls=http://u:PW@h", "postrider check",
-			"postrider check"},
+			"postrider check --set alerts.webhook=... --set registry.urls=..."},
+		{"run --set sink.kafka.brokers=u:PW@h:1 --set admin.token=", "postrider recover --publish",
+			"postrider recover --set sink.kafka.brokers=... --set admin.token= --publish"},
 		{"run --set no.key=PW --set PW", "postrider check", "postrider check"},
 		{"run --slot-name orders", "postrider version", "postrider version"},
 	} {
@@ -91,6 +94,18 @@ func TestTyped_NamesTheSettingsOfThisCommand(t *testing.T) {
 		require.NoError(t, root.Execute())
 		require.Equal(t, c.want, a.typed(c.hint), c.args)
 		require.Equal(t, c.want, a.typed(c.want), "%s: twice", c.args)
+	}
+}
+
+// A command that ran with what stands for a secret could change another database.
+func TestTyped_RefusesWhatStandsForASecret(t *testing.T) {
+	inDirectory(t, "[postgres]\nurl = 'postgres://rider@db/shop'\n")
+	for _, key := range []string{"postgres.url", "sink.kafka.brokers",
+		"sink.kafka.sasl.password", "sink.kafka.sasl.username", "registry.urls", "registry.password",
+		"alerts.webhook", "admin.token", "slot.name", "router.route.topic.replacement"} {
+		r := execute(t, nil, "recover", "--publish", "--set", key+"="+config.NotShown)
+		require.Equal(t, exit.Config, r.code, key)
+		require.Contains(t, r.stderr, "flag --set: "+key+`: "..." stands for a value that is not shown`)
 	}
 }
 
@@ -132,6 +147,11 @@ func TestHints_NameTheConfiguration(t *testing.T) {
 	made := i.run("init", "--config", file).stderr
 	require.Contains(t, made,
 		"next: postrider check --config "+file+"\nthen: postrider run --config "+file+"\n")
+	made = i.run("init", "--set", "postgres.url="+i.db.DSN(), "--set", "postgres.connect_timeout=9s",
+		"--config", file).stderr
+	require.Contains(t, made,
+		"next: postrider check --config "+file+"\nthen: postrider run --config "+file+"\n",
+		"the relay is not to run as the owner")
 	other := " --set replication.publication=pub_2 --set slot.name=" + i.db.Name + "_2"
 	made = i.run("init", "--slot-name", i.db.Name+"_2", "--replication-publication", "pub_2").stderr
 	require.Contains(t, made, "next: postrider check"+other+"\nthen: postrider run"+other+"\n")

@@ -67,8 +67,8 @@ Presets: plain, partitioned (one partition a day, dropped instead of deleted), d
 						l.Origin("replication.tables"))
 				}
 			}
-			a.progress("%s", a.typed("next: postrider check"))
-			a.progress("%s", a.typed("then: postrider run"))
+			a.progress("%s", a.typedForRelay("next: postrider check"))
+			a.progress("%s", a.typedForRelay("then: postrider run"))
 			return nil
 		}, "postgres", "slot"),
 	}

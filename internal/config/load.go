@@ -213,6 +213,9 @@ func (l *Loaded) set(
 	}
 	given[owner] = s.name
 	written, _ := s.value.(string)
+	if written == NotShown && strings.HasPrefix(s.origin, "flag ") {
+		return "put the value there", fmt.Errorf("%q stands for a value that is not shown", NotShown)
+	}
 	if k.expands() {
 		if s.value, err = env.expandValue(s.value); err != nil {
 			return "", err

@@ -168,6 +168,17 @@ func (k key) private() bool {
 	return k.secret() || (k.kind == text || k.kind == list) && !Shown(k.name)
 }
 
+// NotShown stands in a printed command for a value that must not be printed. No flag takes it: the
+// command as it is printed fails, and does not go on with another value.
+const NotShown = "..."
+
+// Known reports whether there is a key of that name.
+func Known(name string) bool {
+	c := Default() // which has one [router]
+	_, known := newIndex(&c).byName[unnumbered(name)]
+	return known
+}
+
 // Harmless reports whether a key and its text may be printed as they are.
 func Harmless(name, text string) bool {
 	c := Default() // which has one [router]
