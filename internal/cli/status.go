@@ -96,7 +96,7 @@ func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Dura
 
 // readStatus returns the status with the hints for this command.
 func (a *app) readStatus(ctx context.Context, l *config.Loaded) (status.Report, error) {
-	r, err := status.Status(ctx, l)
+	r, err := status.Status(ctx, l, new(status.Answers))
 	r.Verdict.ChangeHints(a.retyped)
 	return r, err
 }

@@ -74,10 +74,10 @@ func request(
 }
 
 // Status returns the report of the relay on this machine, or one from the database if the relay
-// does not answer, or another relay does.
-func Status(ctx context.Context, l *config.Loaded) (Report, error) {
+// does not answer, or another relay does. answers has those to earlier calls.
+func Status(ctx context.Context, l *config.Loaded, answers *Answers) (Report, error) {
 	r, daemonErr := FromDaemon(ctx, l.Config.HTTP)
-	if name := l.Config.Slot.Name; daemonErr == nil && !r.About(ctx, l.Config) {
+	if name := l.Config.Slot.Name; daemonErr == nil && !answers.About(ctx, &r, l.Config) {
 		daemonErr = fmt.Errorf("%s answers at http.listen (%s), and not that of %q", r.Whose(name),
 			l.Config.HTTP.Listen, name)
 	}

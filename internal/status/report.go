@@ -8,11 +8,13 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -104,22 +106,52 @@ func (r *Report) Judge(
 // requestTimeout, only if the two write server or database differently: localhost and 127.0.0.1
 // can be one server, and a pooler can have a name of its own for a database.
 func (r *Report) About(ctx context.Context, cfg config.Config) bool {
+	return new(Answers).About(ctx, r, cfg)
+}
+
+// Answers keeps what the database has answered to About, for one that asks about the reports of a
+// relay again and again with one configuration. The zero value has none. It is safe for concurrent
+// use.
+type Answers struct {
+	mu    sync.Mutex
+	of    process // zero: none yet
+	about bool
+}
+
+// process is what the database's answer is about.
+type process struct {
+	pid                int
+	startedAt          int64 // in nanoseconds
+	systemID, database string
+}
+
+// About is Report.About, and asks the database once for each process of a relay.
+func (a *Answers) About(ctx context.Context, r *Report, cfg config.Config) bool {
 	if r.Slot.Name != "" && r.Slot.Name != cfg.Slot.Name {
 		return false
 	}
-	servers, database, _ := cfg.Postgres.Place()
-	sameName := r.Slot.Database == "" || database == "" || r.Slot.Database == database
-	if sameName && (len(r.Servers) == 0 || slices.Equal(r.Servers, servers)) {
+	servers, given, user := cfg.Postgres.Place()
+	named := func(database string) bool {
+		return r.Slot.Database == "" || database == "" || r.Slot.Database == database
+	}
+	if named(cmp.Or(given, user)) && (len(r.Servers) == 0 || slices.Equal(r.Servers, servers)) {
 		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	of := process{r.PID, r.StartedAt.UnixNano(), r.Relay.SystemID, r.Slot.Database}
+	if a.of == of {
+		return a.about
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	id, err := postgres.IdentifySystem(ctx, cfg.Postgres)
 	if err != nil {
-		return sameName
+		return named(given)
 	}
-	return (r.Slot.Database == "" || r.Slot.Database == id.DBName) &&
+	a.of, a.about = of, named(id.DBName) &&
 		(r.Relay.SystemID == "" || r.Relay.SystemID == id.SystemID)
+	return a.about
 }
 
 // Whose names the relay that r is about for one of the slot of that name: by its slot, and by its

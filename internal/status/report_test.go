@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -232,6 +233,20 @@ func TestAbout_TellsDatabasesApart(t *testing.T) {
 		require.Equal(t, test.want, report(test.change).About(t.Context(), cfg), name)
 		require.Equal(t, test.unasked, report(test.change).About(t.Context(), nobody), name)
 	}
+	// Without a database in the URL the user's name is that of the database.
+	byUser := config.Default()
+	byUser.Postgres.URL = secret.Of("postgres://shop@" + servers[0] + "/")
+	require.True(t, report(func(r *status.Report) {
+		r.Slot.Database, r.Relay.SystemID = "shop", "1"
+	}).About(t.Context(), byUser), "the same, which is not asked")
+	require.True(t, report(func(r *status.Report) { r.Slot.Database = "crm" }).About(t.Context(), byUser),
+		"not known: there is no such database")
+	u, err := url.Parse(server.DSN())
+	require.NoError(t, err)
+	u.Path = ""
+	byUser.Postgres.URL = secret.Of(u.String())
+	require.False(t, report(func(r *status.Report) { r.Slot.Database = "crm" }).About(t.Context(), byUser))
+
 	r := report(func(r *status.Report) { r.Slot.Database, r.Servers = "crm", []string{"db:1"} })
 	require.Equal(t, `the relay of slot "postrider" in another database (crm at db:1)`,
 		r.Whose("postrider"))
@@ -239,4 +254,32 @@ func TestAbout_TellsDatabasesApart(t *testing.T) {
 
 	none := config.Default() // the environment of the relay, and not that of the command, has postgres.url
 	require.True(t, report(func(*status.Report) {}).About(t.Context(), none))
+}
+
+// status --watch asks at each refresh, and each question is a replication connection.
+func TestAnswers_AreKeptForTheProcess(t *testing.T) {
+	server, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	cfg, nobody := config.Default(), config.Default()
+	cfg.Postgres.URL = secret.Of(server.DSN())
+	_, database, _ := cfg.Postgres.Place()
+	nobody.Postgres.URL = secret.Of("postgres://" + parts.Nobody(t) + "/" + database)
+	r := statustest.Well()
+	r.PID, r.StartedAt = 7, time.Now()
+	r.Slot.Database, r.Servers, r.Relay.SystemID = database, []string{"db:1"}, "1"
+	var answers status.Answers
+	require.True(t, answers.About(t.Context(), &r, nobody), "not known")
+	require.False(t, answers.About(t.Context(), &r, cfg), "a guess is not kept")
+	require.False(t, answers.About(t.Context(), &r, nobody), "not asked again")
+	for name, change := range map[string]func(r *status.Report){
+		"restarted":             func(r *status.Report) { r.StartedAt = r.StartedAt.Add(time.Second) },
+		"another process":       func(r *status.Report) { r.PID++ },
+		"with a session":        func(r *status.Report) { r.Relay.SystemID = "2" },
+		"the slot is not known": func(r *status.Report) { r.Slot.Database = "" },
+	} {
+		changed := r
+		change(&changed)
+		require.True(t, answers.About(t.Context(), &changed, nobody), name)
+	}
 }

@@ -34,8 +34,8 @@ type content struct {
 }
 
 // load gets the parts that a tab shows. The slot tells whether it is this relay that answers, so
-// every tab needs it.
-func load(ctx context.Context, l *config.Loaded, t tab) content {
+// every tab needs it. answers are those to earlier calls.
+func load(ctx context.Context, l *config.Loaded, answers *status.Answers, t tab) content {
 	c := content{tab: t}
 	into := map[string]any{
 		"verdict": &c.verdict, "build": &c.build, "pipeline": &c.pipeline, "slot": &c.slot,
@@ -44,12 +44,12 @@ func load(ctx context.Context, l *config.Loaded, t tab) content {
 	}
 	for _, part := range append([]string{"slot", "verdict", "build", "pipeline"}, tabParts[t]...) {
 		if status.GetJSON(ctx, l.Config.HTTP, "/api/"+part, into[part]) != nil {
-			return loadReport(ctx, l, t)
+			return loadReport(ctx, l, answers, t)
 		}
 	}
 	r, err := status.FromDaemon(ctx, l.Config.HTTP)
-	if err != nil || !r.About(ctx, l.Config) {
-		return loadReport(ctx, l, t)
+	if err != nil || !answers.About(ctx, &r, l.Config) {
+		return loadReport(ctx, l, answers, t)
 	}
 	c.at = time.Now()
 	return c
@@ -70,8 +70,10 @@ func (c *content) changeHints(change func(hint string) string) {
 }
 
 // loadReport is for a relay that does not answer, is one without parts, or has another slot.
-func loadReport(ctx context.Context, l *config.Loaded, t tab) content {
-	r, err := status.Status(ctx, l)
+func loadReport(
+	ctx context.Context, l *config.Loaded, answers *status.Answers, t tab,
+) content {
+	r, err := status.Status(ctx, l, answers)
 	if err != nil {
 		return content{at: time.Now(), tab: t, err: err}
 	}

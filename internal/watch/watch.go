@@ -15,6 +15,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/status"
 )
 
 // tab is one screen of status --watch.
@@ -65,9 +66,10 @@ func Screen(
 	ctx context.Context, l *config.Loaded, hint func(string) string, every time.Duration,
 	in io.Reader, out io.Writer, env []string, options ...tea.ProgramOption,
 ) error {
+	answers := new(status.Answers)
 	s := screen{
 		load: func(t tab) content {
-			c := load(ctx, l, t)
+			c := load(ctx, l, answers, t)
 			c.changeHints(hint)
 			return c
 		},

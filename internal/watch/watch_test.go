@@ -215,7 +215,7 @@ func TestWatch_ShowsNothingThatIsOver(t *testing.T) {
 	l := &config.Loaded{Config: config.Default()}
 	l.Config.HTTP.Listen, l.Config.Slot.Name = strings.TrimPrefix(relay.URL, "http://"), "postrider"
 	s := sampleScreen(content{})
-	s.load = func(t tab) content { return load(context.Background(), l, t) }
+	s.load = func(t tab) content { return load(context.Background(), l, new(status.Answers), t) }
 	refresh := func(m tea.Model) tea.Model {
 		m, _ = m.Update(m.(screen).refresh()())
 		return m
@@ -286,16 +286,16 @@ func TestWatch_DoesNotShowTheRelayOfAnotherSlot(t *testing.T) {
 	for shows := range tabs {
 		l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/shop")
 		l.Config.Slot.Name = "postrider"
-		c := load(t.Context(), l, shows)
+		c := load(t.Context(), l, new(status.Answers), shows)
 		require.NoError(t, c.err)
 		require.Equal(t, shown.verdict.Reason, c.verdict.Reason, "%s", tabNames[shows])
 		l.Config.Slot.Name = "billing"
-		c = load(t.Context(), l, shows)
+		c = load(t.Context(), l, new(status.Answers), shows)
 		require.ErrorContains(t, c.err, `the relay of slot "postrider" answers`, "%s", tabNames[shows])
 		require.Empty(t, c.verdict)
 		l.Config.Slot.Name = "postrider"
 		l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/crm")
-		c = load(t.Context(), l, shows)
+		c = load(t.Context(), l, new(status.Answers), shows)
 		require.ErrorContains(t, c.err, `the relay of slot "postrider" in another database (shop) answers`)
 		require.Empty(t, c.verdict)
 	}
