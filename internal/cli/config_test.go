@@ -41,12 +41,24 @@ password = "${PW}"
 		{"config", "validate", "--set", "postgres.url=postgres://me:" + canary},
 		{"config", "print", "--set", "postgres.url:postgres://me:" + canary + "@db/x"},
 		{"healthcheck", "--set", "postgres.url: " + canary},
-		{"check", "--set", "=" + canary},
+		{"check", "--set", "=" + canary}, {"check", "--set", canary}, {"run", "--set", " " + canary},
+		{"check", "--set", "postgres.url" + canary}, {"check", "--set", "postgres." + canary},
 	} {
 		r := execute(t, env, args...)
 		require.NotEmpty(t, r.stdout+r.stderr, args)
 		require.NotContains(t, r.stdout, canary, args)
 		require.NotContains(t, r.stderr, canary, args)
+	}
+}
+
+func TestSet_NamesTheKeyThatHasNoValue(t *testing.T) {
+	for set, want := range map[string]string{
+		"slot.name": "--set slot.name: expected", "postgres.url_file:/x": "--set postgres.url_file: expected",
+		"router[1].null_key publish": "--set router.null_key: expected", "hunter2": "--set: expected",
+	} {
+		r := execute(t, nil, "check", "--set", set)
+		require.Equal(t, exit.Usage, r.code, r.stderr)
+		require.Contains(t, r.stderr, want)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -106,15 +105,14 @@ func (a *app) source(cmd *cobra.Command) (config.Source, error) {
 	return config.Source{Path: a.configPath, Env: a.Env, Flags: flags}, err
 }
 
-var settingKey = regexp.MustCompile(`^[\w.-]*`)
-
 // settings are the keys that the command line sets.
 func (a *app) settings(cmd *cobra.Command) (flags []config.Flag, err error) {
 	for _, s := range a.set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" {
-			// The rest may be a secret: --set postgres.url:postgres://...
-			return flags, exit.Usagef("--set %s: expected key=value", settingKey.FindString(s))
+			// The rest may be a secret: --set postgres.url:postgres://..., --set "$PASSWORD".
+			shown := strings.TrimSpace("--set " + config.LeadingKey(s))
+			return flags, exit.Usagef("%s: expected key=value", shown)
 		}
 		flags = append(flags, config.Flag{Key: strings.TrimSpace(key), Value: value, Name: "--set"})
 	}

@@ -179,6 +179,17 @@ func Known(name string) bool {
 	return known
 }
 
+// LeadingKey is the longest name of a key that text begins with; empty: there is none.
+func LeadingKey(text string) (longest string) {
+	c := Default() // which has one [router]
+	for _, name := range newIndex(&c).names {
+		if len(name) > len(longest) && strings.HasPrefix(unnumbered(text), name) {
+			longest = name
+		}
+	}
+	return longest
+}
+
 // Harmless reports whether a key and its text may be printed as they are.
 func Harmless(name, text string) bool {
 	c := Default() // which has one [router]
