@@ -4,6 +4,7 @@ package secret
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 )
@@ -42,10 +43,11 @@ func (s Secret) Reveal() (string, error) {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
 	b, err := os.ReadFile(s.file)
-	if err != nil && strings.HasPrefix(s.file, systemdCredentials) {
+	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.file, systemdCredentials) {
 		return "", fmt.Errorf("read secret: %w; systemd keeps it only while the unit runs: for "+
 			"a command by hand set the key's variable to the file that LoadCredential= names, as in "+
-			"POSTRIDER_POSTGRES_URL_FILE=/etc/postrider/postgres_url", err)
+			"POSTRIDER_POSTGRES_URL_FILE=/etc/postrider/postgres_url; in the unit itself its line "+
+			"LoadCredential= is missing or has another name", err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
