@@ -183,7 +183,7 @@ func TestGoogle_TakesTheMachinesIdentity(t *testing.T) {
 
 // An endpoint that takes the request and never answers holds up neither a connection nor a stop.
 func TestLogins_EndWithTheirContext(t *testing.T) {
-	const section, atOnce = "section", 3 * time.Second
+	const section, atOnce = "section", 15 * time.Second
 	released := make(chan struct{})
 	mute := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		<-released
