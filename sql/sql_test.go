@@ -51,18 +51,24 @@ func TestOutbox_EveryPresetRunsTwiceAndTakesARow(t *testing.T) {
 	}
 }
 
-func TestOutbox_PartitionsComeAndGo(t *testing.T) {
-	conn := database(t)
+// partitioned runs the script of the partitioned outbox, and returns it and what counts the partitions.
+func partitioned(t *testing.T, conn *pgx.Conn) (script string, count func() int) {
+	t.Helper()
 	script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), script)
 	require.NoError(t, err)
-	count := func() (n int) {
+	return script, func() (n int) {
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox'::regclass").Scan(&n))
 		return n
 	}
+}
+
+func TestOutbox_PartitionsComeAndGo(t *testing.T) {
+	conn := database(t)
+	_, count := partitioned(t, conn)
 	require.Equal(t, 9, count(), "today, seven days to come, and the default")
-	_, err = conn.Exec(t.Context(), `CREATE TABLE outbox_20200101 PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00Z') TO ('2020-01-02 00:00Z')`)
+	_, err := conn.Exec(t.Context(), `CREATE TABLE outbox_20200101 PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00Z') TO ('2020-01-02 00:00Z')`)
 	require.NoError(t, err)
 	insert := `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, created_at) VALUES ('order', '7', 'OrderCreated', $1)`
 	for _, at := range []time.Time{time.Now(), time.Now().Add(20 * 24 * time.Hour)} {
@@ -175,14 +181,7 @@ func TestOutbox_NoPartitionIsMadeBesideALargeDefaultPartition(t *testing.T) {
 	conn, err := pgx.ConnectConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), script)
-	require.NoError(t, err)
-	count := func() (n int) {
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox'::regclass").Scan(&n))
-		return n
-	}
+	script, count := partitioned(t, conn)
 	require.Equal(t, 9, count())
 	_, err = conn.Exec(t.Context(), `ALTER TABLE outbox_default ALTER payload SET STORAGE PLAIN;
 		INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload, created_at)

@@ -162,23 +162,23 @@ var (
 )
 
 // typed adds the options that this command has its configuration from to the commands in a hint,
-// which the packages write without them: --config, and --set for each setting, see optionsOf.
+// which the packages write without them: --config, and --set for each setting, see options.
 // Every hint passes through typed before it is printed. It is safe for concurrent use: the watch
 // and each request to the listener have hints.
 func (a *app) typed(hint string) string {
-	return a.withOptions(hint, a.optionsOf(a.command), false)
+	return a.withOptions(hint, a.options(), false)
 }
 
 // retyped is typed for a hint of the daemon, which has the options of the daemon: those of a
 // command with --config replace them.
 func (a *app) retyped(hint string) string {
-	return a.withOptions(hint, a.optionsOf(a.command), a.configPath != "")
+	return a.withOptions(hint, a.options(), a.configPath != "")
 }
 
 // typedForRelay is typed for a hint of a command with another login than the relay: it leaves out
 // how this one connects.
 func (a *app) typedForRelay(hint string) string {
-	return a.withOptions(hint, a.optionsOf(a.command, "postgres."), false)
+	return a.withOptions(hint, a.options("postgres."), false)
 }
 
 func (a *app) withOptions(hint, options string, replace bool) string {
@@ -216,27 +216,23 @@ func (a *app) withOptions(hint, options string, replace bool) string {
 	return b.String() + hint[done:]
 }
 
-// optionsOf lead another command to the configuration of cmd, without the keys that begin with one
-// of without. A value that is not shown has a mark in its place: without the setting the command
-// would go on with another value of the file, such as another database.
-func (a *app) optionsOf(cmd *cobra.Command, without ...string) string {
+// options lead another command to the configuration of this one, without the keys that begin with
+// one of without. A value that is not shown has a mark in its place: without the setting the
+// command would go on with another value of the file, such as another database.
+func (a *app) options(without ...string) string {
 	options := ""
 	if a.configPath != "" {
 		options = " --config " + terminal.ShellWord(a.configPath)
 	}
-	if cmd == nil {
+	if a.command == nil {
 		return options
 	}
-	flags, _ := a.settings(cmd) // a wrong one is no setting
+	flags, _ := a.settings(a.command) // a wrong one is no setting
 	for _, f := range flags {
 		left := slices.ContainsFunc(without, func(s string) bool { return strings.HasPrefix(f.Key, s) })
-		if left || !config.Known(f.Key) {
-			continue
+		if shown, known := config.InCommand(f.Key, f.Value); known && !left {
+			options += " --set " + terminal.ShellWord(f.Key+"="+shown)
 		}
-		if f.Value != "" && !config.Harmless(f.Key, f.Value) {
-			f.Value = config.NotShown
-		}
-		options += " --set " + terminal.ShellWord(f.Key+"="+f.Value)
 	}
 	return options
 }

@@ -172,31 +172,30 @@ func (k key) private() bool {
 // command as it is printed fails, and does not go on with another value.
 const NotShown = "..."
 
-// Known reports whether there is a key of that name.
-func Known(name string) bool {
+// InCommand is the text of a key as a printed command has it: as it is, or NotShown. known is
+// false if there is no key of that name.
+func InCommand(name, text string) (shown string, known bool) {
 	c := Default() // which has one [router]
-	_, known := newIndex(&c).byName[unnumbered(name)]
-	return known
+	k, known := newIndex(&c).byName[unnumbered(name)]
+	if known && (text == "" || k.harmless(text)) {
+		return text, true
+	}
+	return NotShown, known
 }
 
 // LeadingKey is the longest name of a key that text begins with; empty: there is none.
 func LeadingKey(text string) (longest string) {
 	c := Default() // which has one [router]
+	text = unnumbered(text)
 	for _, name := range newIndex(&c).names {
-		if len(name) > len(longest) && strings.HasPrefix(unnumbered(text), name) {
+		if len(name) > len(longest) && strings.HasPrefix(text, name) {
 			longest = name
 		}
 	}
 	return longest
 }
 
-// Harmless reports whether a key and its text may be printed as they are.
-func Harmless(name, text string) bool {
-	c := Default() // which has one [router]
-	k, known := newIndex(&c).byName[unnumbered(name)]
-	return known && k.harmless(text)
-}
-
+// harmless reports whether the key's text may be printed as it is.
 func (k key) harmless(text string) bool {
 	switch k.kind {
 	case secretText:
